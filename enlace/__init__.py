@@ -1,0 +1,1 @@
+"""ENLACE: entrenar desde cero un modelo de lenguaje en español con la GPU de casa."""

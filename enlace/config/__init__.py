@@ -1,0 +1,1 @@
+"""Configuración: capas YAML → validación → identidad. Importar este paquete no importa torch."""

@@ -1,0 +1,325 @@
+"""El esquema de la configuración: qué se puede decidir en un entrenamiento y entre qué valores.
+
+Cuatro secciones (`hardware`, `model`, `train`, `data`) y el nombre del run. La descripción de cada
+campo aparece en los mensajes de error. `operational` enumera, en cada sección, las claves que
+pueden cambiar a mitad de un entrenamiento sin cambiar las cuentas; el resto forma la identidad.
+"""
+
+import math
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from enlace.files import sha256_json
+
+Count = Annotated[int, Field(gt=0)]
+CountOrZero = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+StepsOrFraction = Annotated[
+    Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, lt=1)],
+    Field(union_mode="left_to_right"),
+]
+
+FIRST_BPE_ID = 16
+"""Ids que el vocabulario BPE reserva antes de los 256 bytes (tokens especiales y reservados)."""
+BYTE_VOCABULARY = 256
+
+
+class Section(BaseModel):
+    """Base de las secciones: inmutable, estricta y sin claves desconocidas."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+    )
+
+    operational: ClassVar[frozenset[str]] = frozenset({"name"})
+
+    def identity_values(self) -> dict[str, Any]:
+        """Los valores validados que deciden el resultado, listos para JSON canónico."""
+        values: dict[str, Any] = {}
+        for key in type(self).model_fields:
+            value = getattr(self, key)
+            if key in self.operational:
+                continue
+            values[key] = value.identity_values() if isinstance(value, Section) else value
+        return values
+
+
+class HardwareConfig(Section):
+    """Dónde se entrena. Cambia la velocidad y la memoria, nunca las cuentas (salvo `dtype`)."""
+
+    operational = frozenset(
+        {
+            "name",
+            "device",
+            "sdpa_backend",
+            "micro_batch",
+            "compile",
+            "loss_chunk_rows",
+            "threads",
+            "memory_gib",
+            "memory_margin",
+            "preflight_steps",
+        }
+    )
+
+    name: Name = Field(description="nombre del perfil")
+    device: Literal["cpu", "cuda"] = Field(description="dispositivo")
+    dtype: Literal["fp32", "bf16", "fp16"] = Field(description="precisión del cálculo")
+    sdpa_backend: Literal["math", "mem_efficient", "flash", "cudnn"] = Field(
+        description="núcleo de atención"
+    )
+    micro_batch: Count = Field(description="secuencias que caben a la vez")
+    compile: bool = Field(description="usar torch.compile")
+    loss_chunk_rows: Count = Field(description="filas de logits que la pérdida calcula a la vez")
+    threads: CountOrZero = Field(description="hilos de CPU (0: los que elija torch)")
+    memory_gib: Positive = Field(description="memoria del dispositivo, en GiB")
+    memory_margin: Fraction = Field(description="fracción de la memoria que debe quedar libre")
+    preflight_steps: Count = Field(description="pasos de optimizador que mide el preflight")
+
+    @model_validator(mode="after")
+    def _backend_exists(self) -> Self:
+        if self.device == "cpu" and self.sdpa_backend not in ("math", "flash"):
+            raise ValueError(
+                f"sdpa_backend={self.sdpa_backend!r} no existe en CPU; "
+                "pon hardware.sdpa_backend: flash o math"
+            )
+        return self
+
+
+class ModelConfig(Section):
+    """La arquitectura: decodificador estilo Llama/Qwen3."""
+
+    name: Name = Field(description="nombre del tamaño")
+    vocab_size: Count = Field(description="tamaño del vocabulario")
+    n_layer: Count = Field(description="número de capas")
+    n_head: Count = Field(description="cabezas de consulta")
+    n_kv_head: Count = Field(description="cabezas de clave y valor (GQA)")
+    d_model: Count = Field(description="anchura del modelo")
+    seq_len: Count = Field(description="longitud de contexto, en tokens")
+    ffn_mult: Positive = Field(default=8 / 3, description="anchura de la FFN respecto a d_model")
+    ffn_multiple_of: Count = Field(default=64, description="múltiplo al que se redondea la FFN")
+    rope_theta: Positive = Field(default=10000.0, description="base de RoPE")
+    norm_eps: Positive = Field(default=1e-5, description="épsilon de RMSNorm")
+    tie_embeddings: bool = Field(default=True, description="compartir embeddings y salida")
+    qk_norm: bool = Field(default=True, description="RMSNorm en consultas y claves")
+    z_loss_weight: Annotated[float, Field(ge=0)] = Field(default=1e-4, description="peso de z-loss")
+    dropout: Fraction = Field(default=0.0, description="probabilidad de dropout")
+    init_std: Positive = Field(default=0.02, description="desviación típica inicial")
+
+    @property
+    def head_dim(self) -> int:
+        """Anchura de cada cabeza: d_model / n_head."""
+        return self.d_model // self.n_head
+
+    @property
+    def ffn_dim(self) -> int:
+        """Anchura interna de SwiGLU: d_model · ffn_mult redondeado hacia arriba al múltiplo."""
+        raw = int(self.d_model * self.ffn_mult)
+        return self.ffn_multiple_of * math.ceil(raw / self.ffn_multiple_of)
+
+    @model_validator(mode="after")
+    def _shapes_divide(self) -> Self:
+        if self.d_model % self.n_head:
+            raise ValueError(
+                f"d_model={self.d_model} no es divisible entre n_head={self.n_head}; "
+                "cambia uno de los dos"
+            )
+        if self.head_dim % 2:
+            raise ValueError(
+                f"head_dim = d_model/n_head = {self.head_dim} es impar y RoPE gira pares; "
+                "cambia model.n_head o model.d_model"
+            )
+        if self.n_head % self.n_kv_head:
+            raise ValueError(
+                f"n_head={self.n_head} no es divisible entre n_kv_head={self.n_kv_head}; "
+                f"pon model.n_kv_head a un divisor de {self.n_head}"
+            )
+        return self
+
+
+class TrainConfig(Section):
+    """La receta: cuántos tokens, con qué optimizador y con qué calendario."""
+
+    operational = frozenset(
+        {"name", "log_every", "eval_every", "eval_tokens", "save_every", "keep_last", "keep_every"}
+    )
+
+    name: Name = Field(description="nombre de la receta")
+    seed: CountOrZero = Field(description="semilla de pesos, orden de datos y dropout")
+    steps: Count = Field(description="pasos de optimizador")
+    tokens_per_step: Count = Field(description="tokens por paso de optimizador")
+    optimizer: Literal["adamw"] = Field(description="optimizador")
+    lr: Positive = Field(description="tasa de aprendizaje máxima")
+    beta1: Fraction = Field(description="beta1 de AdamW")
+    beta2: Fraction = Field(description="beta2 de AdamW")
+    eps: Positive = Field(description="épsilon de AdamW")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(description="decaimiento de las matrices")
+    grad_clip: Positive = Field(description="norma máxima del gradiente")
+    schedule: Literal["wsd", "cosine"] = Field(description="forma de la tasa de aprendizaje")
+    warmup: StepsOrFraction = Field(description="calentamiento: pasos (entero) o fracción (<1)")
+    decay: StepsOrFraction = Field(description="decaimiento final: pasos (entero) o fracción (<1)")
+    decay_shape: Literal["linear", "sqrt"] = Field(description="forma del decaimiento de WSD")
+    final_lr_fraction: Fraction = Field(description="tasa final como fracción de la máxima")
+    fp16_init_scale: Positive = Field(description="escala inicial de la pérdida en fp16")
+    fp16_growth_interval: Count = Field(description="pasos buenos antes de doblar la escala")
+    fp16_min_scale: Positive = Field(description="escala por debajo de la cual se aborta")
+    fp16_max_skips: Count = Field(description="pasos saltados seguidos que abortan")
+    log_every: Count = Field(description="pasos entre registros")
+    eval_every: Count = Field(description="pasos entre validaciones")
+    eval_tokens: Count = Field(description="tokens de validación durante el entrenamiento")
+    save_every: Count = Field(description="pasos entre checkpoints")
+    keep_last: Count = Field(description="checkpoints recientes que se conservan")
+    keep_every: CountOrZero = Field(description="conservar para siempre uno cada N pasos (0: no)")
+
+    @property
+    def warmup_steps(self) -> int:
+        """Pasos de calentamiento, ya resuelta la fracción."""
+        return _resolve_steps(self.warmup, self.steps)
+
+    @property
+    def decay_steps(self) -> int:
+        """Pasos de decaimiento de WSD; con coseno, todos los que siguen al calentamiento."""
+        if self.schedule == "cosine":
+            return self.steps - self.warmup_steps
+        return _resolve_steps(self.decay, self.steps)
+
+    def identity_values(self) -> dict[str, Any]:
+        """Como en las demás secciones, con calentamiento y decaimiento ya en pasos."""
+        resolved = {"warmup": self.warmup_steps, "decay": self.decay_steps}
+        return super().identity_values() | resolved
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> Self:
+        if self.warmup_steps + self.decay_steps > self.steps:
+            raise ValueError(
+                f"warmup ({self.warmup_steps} pasos) + decay ({self.decay_steps} pasos) no caben "
+                f"en steps={self.steps}; reduce train.warmup o train.decay, o alarga train.steps"
+            )
+        return self
+
+
+def _resolve_steps(value: int | float, steps: int) -> int:
+    return value if isinstance(value, int) else round(value * steps)
+
+
+class TokenizerConfig(Section):
+    """Cómo se convierte el texto en ids."""
+
+    operational = frozenset({"fast_encoder"})
+
+    kind: Literal["byte", "bpe"] = Field(description="bytes sin tokenizador, o BPE por bytes")
+    min_frequency: Count = Field(description="apariciones mínimas de una fusión BPE")
+    train_megabytes: Positive = Field(description="texto máximo para entrenar el BPE, en MB")
+    fast_encoder: bool = Field(description="codificar con fastokens (mismos ids, más rápido)")
+
+
+class EvaluationConfig(Section):
+    """Qué muestras se piden al modelo terminado."""
+
+    operational = frozenset({"prompts", "max_new_tokens", "temperature", "top_k", "seed"})
+
+    prompts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
+        description="principios de texto que el modelo continúa"
+    )
+    max_new_tokens: Count = Field(description="tokens que se generan por muestra")
+    temperature: Annotated[float, Field(ge=0)] = Field(description="temperatura (0: voraz)")
+    top_k: CountOrZero = Field(description="candidatos por token (0: todos)")
+    seed: CountOrZero = Field(description="semilla de las muestras")
+
+
+class DataConfig(Section):
+    """Qué texto se usa y cómo llega a shards."""
+
+    operational = frozenset({"name", "workers", "evaluation"})
+
+    name: Name = Field(description="nombre de la capa de datos")
+    source: Literal["data/sample", "data/raw"] = Field(description="carpeta del texto de origen")
+    include: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
+        description="patrones de ficheros dentro de source"
+    )
+    format: Literal["text", "chat"] = Field(description="texto corrido o conversaciones")
+    text_column: Annotated[str, Field(min_length=1)] = Field(description="campo de texto en jsonl")
+    on_bad_bytes: Literal["skip", "fail"] = Field(
+        description="qué hacer con un documento que no es UTF-8"
+    )
+    min_chars: CountOrZero = Field(description="caracteres mínimos de un documento")
+    val_fraction: Annotated[float, Field(gt=0, lt=0.5)] = Field(
+        description="fracción de documentos para validación"
+    )
+    tokenizer: TokenizerConfig = Field(description="tokenizador")
+    shard_tokens: Count = Field(description="tokens por fichero de shard")
+    workers: CountOrZero = Field(description="procesos para tokenizar (0: uno por núcleo)")
+    evaluation: EvaluationConfig = Field(description="muestras de evaluación")
+
+
+class Config(Section):
+    """La configuración completa y resuelta de un run."""
+
+    operational = frozenset({"run_name"})
+
+    run_name: Name = Field(description="nombre del run (el de su fichero)")
+    hardware: HardwareConfig
+    model: ModelConfig
+    train: TrainConfig
+    data: DataConfig
+
+    @property
+    def sequences_per_step(self) -> int:
+        """Secuencias de seq_len tokens en cada paso de optimizador."""
+        return self.train.tokens_per_step // self.model.seq_len
+
+    @property
+    def accumulation(self) -> int:
+        """Micro-batches que se acumulan en cada paso de optimizador."""
+        return self.sequences_per_step // self.hardware.micro_batch
+
+    def identity(self) -> str:
+        """SHA-256 de los valores que deciden el resultado: model, train, data y dtype."""
+        return sha256_json(self.identity_values())
+
+    def fingerprint(self) -> str:
+        """SHA-256 de todos los valores, operativos incluidos: para el registro."""
+        return sha256_json(self.model_dump(mode="json"))
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        tokens, length = self.train.tokens_per_step, self.model.seq_len
+        if tokens % length:
+            raise ValueError(
+                f"train.tokens_per_step={tokens} no es múltiplo de model.seq_len={length}; "
+                f"prueba {length * max(1, round(tokens / length))}"
+            )
+        if self.sequences_per_step % self.hardware.micro_batch:
+            raise ValueError(
+                f"hardware.micro_batch={self.hardware.micro_batch} no divide las "
+                f"{self.sequences_per_step} secuencias de cada paso (train.tokens_per_step/"
+                f"model.seq_len); elige un divisor de {self.sequences_per_step}"
+            )
+        self._check_vocabulary()
+        return self
+
+    def _check_vocabulary(self) -> None:
+        vocabulary, kind = self.model.vocab_size, self.data.tokenizer.kind
+        if kind == "byte" and vocabulary != BYTE_VOCABULARY:
+            raise ValueError(
+                f"model.vocab_size={vocabulary} con data.tokenizer.kind=byte; "
+                f"los bytes necesitan exactamente {BYTE_VOCABULARY}"
+            )
+        smallest = FIRST_BPE_ID + BYTE_VOCABULARY
+        if kind == "bpe" and not smallest < vocabulary <= 1 << 16:
+            raise ValueError(
+                f"model.vocab_size={vocabulary} no sirve para BPE en uint16; "
+                f"elige un valor entre {smallest + 1} y {1 << 16}"
+            )
+        if kind == "byte" and self.data.format == "chat":
+            raise ValueError(
+                "data.format=chat necesita tokens de turno y data.tokenizer.kind=byte no los "
+                "tiene; pon data.tokenizer.kind: bpe"
+            )

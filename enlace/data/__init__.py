@@ -1,0 +1,1 @@
+"""Texto → documentos limpios → tokenizador → shards → lotes."""

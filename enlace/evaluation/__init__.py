@@ -1,0 +1,1 @@
+"""Qué sabe hacer un modelo terminado: pérdida, muestras e informe."""

@@ -1,0 +1,1 @@
+"""El modelo: arquitectura, pérdida, generación y cuentas."""

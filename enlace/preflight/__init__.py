@@ -1,0 +1,1 @@
+"""Saber en minutos si dos días de cálculo van a funcionar."""

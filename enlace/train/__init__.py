@@ -1,0 +1,1 @@
+"""El bucle de entrenamiento y lo que necesita."""

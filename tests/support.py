@@ -1,0 +1,118 @@
+"""Apoyo de las pruebas: una configuración diminuta y válida, con cambios por clave."""
+
+from typing import Any
+
+from enlace.config.schema import Config
+
+_TINY: dict[str, Any] = {
+    "run_name": "prueba",
+    "hardware": {
+        "name": "cpu",
+        "device": "cpu",
+        "dtype": "fp32",
+        "sdpa_backend": "flash",
+        "micro_batch": 2,
+        "compile": False,
+        "loss_chunk_rows": 64,
+        "threads": 0,
+        "memory_gib": 4.0,
+        "memory_margin": 0.1,
+        "preflight_steps": 2,
+    },
+    "model": {
+        "name": "diminuto",
+        "vocab_size": 256,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_kv_head": 2,
+        "d_model": 32,
+        "seq_len": 32,
+        "ffn_mult": 8 / 3,
+        "ffn_multiple_of": 16,
+        "rope_theta": 10000.0,
+        "norm_eps": 1e-5,
+        "tie_embeddings": True,
+        "qk_norm": True,
+        "z_loss_weight": 1e-4,
+        "dropout": 0.0,
+        "init_std": 0.02,
+    },
+    "train": {
+        "name": "prueba",
+        "seed": 7,
+        "steps": 20,
+        "tokens_per_step": 256,
+        "optimizer": "adamw",
+        "lr": 3e-3,
+        "beta1": 0.9,
+        "beta2": 0.95,
+        "eps": 1e-8,
+        "weight_decay": 0.1,
+        "grad_clip": 1.0,
+        "schedule": "wsd",
+        "warmup": 2,
+        "decay": 4,
+        "decay_shape": "linear",
+        "final_lr_fraction": 0.0,
+        "fp16_init_scale": 1024.0,
+        "fp16_growth_interval": 5,
+        "fp16_min_scale": 1.0,
+        "fp16_max_skips": 5,
+        "log_every": 1,
+        "eval_every": 10,
+        "eval_tokens": 512,
+        "save_every": 5,
+        "keep_last": 2,
+        "keep_every": 0,
+    },
+    "data": {
+        "name": "prueba",
+        "source": "data/sample",
+        "include": ["**/*.txt"],
+        "format": "text",
+        "text_column": "text",
+        "on_bad_bytes": "skip",
+        "min_chars": 0,
+        "val_fraction": 0.1,
+        "tokenizer": {
+            "kind": "byte",
+            "min_frequency": 2,
+            "train_megabytes": 10.0,
+            "fast_encoder": True,
+        },
+        "shard_tokens": 65536,
+        "workers": 1,
+        "evaluation": {
+            "prompts": ["Había una vez"],
+            "max_new_tokens": 8,
+            "temperature": 0.0,
+            "top_k": 0,
+            "seed": 7,
+        },
+    },
+}
+
+
+def tiny_values(changes: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Los valores de la configuración diminuta, con `changes` {"train.lr": 1e-3} aplicados."""
+    values = _copy(_TINY)
+    for dotted, value in (changes or {}).items():
+        *parents, leaf = dotted.split(".")
+        section = values
+        for parent in parents:
+            section = section[parent]
+        if leaf not in section:
+            raise KeyError(f"la clave de prueba {dotted} no existe")
+        section[leaf] = value
+    return values
+
+
+def make_config(changes: dict[str, Any] | None = None) -> Config:
+    """Una `Config` diminuta y válida (bytes, CPU, fp32)."""
+    return Config.model_validate(tiny_values(changes))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return list(value) if isinstance(value, list) else value
