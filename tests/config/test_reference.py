@@ -1,0 +1,61 @@
+"""`docs/configuration.md` sale del esquema: ni se queda vieja ni se inventa reglas."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from enlace.config.load import leaves
+from enlace.config.reference import RULES, keys, render
+from enlace.config.schema import Config
+from tests.support import make_config, tiny_values
+
+PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
+
+COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
+    RULES[0]: [{"model.d_model": 34}, {"model.d_model": 36}],
+    RULES[1]: [{"model.n_kv_head": 3}],
+    RULES[2]: [{"train.tokens_per_step": 250}],
+    RULES[3]: [{"hardware.micro_batch": 3}],
+    RULES[4]: [{"train.warmup": 0.5, "train.decay": 11}],
+    RULES[5]: [{"hardware.sdpa_backend": "mem_efficient"}],
+    RULES[6]: [{"model.vocab_size": 300}, {"data.format": "chat"}],
+    RULES[7]: [
+        {"data.tokenizer.kind": "bpe", "model.vocab_size": 272},
+        {"data.tokenizer.kind": "bpe", "model.vocab_size": 65537},
+    ],
+}
+
+
+def test_la_pagina_en_git_es_la_generada() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render(), (
+        "el esquema ha cambiado: python -m enlace.config.reference > docs/configuration.md"
+    )
+
+
+def test_la_pagina_nombra_todas_las_claves_y_ninguna_mas() -> None:
+    assert [key.path for key in keys(Config)] == [path for path, _ in leaves(tiny_values())]
+
+
+def test_operativa_e_identidad_dicen_lo_que_hace_la_identidad() -> None:
+    identity = {path for path, _ in leaves(make_config().identity_values())}
+    assert {key.path for key in keys(Config) if not key.operational} == identity
+
+
+def test_cada_regla_tiene_contraejemplo() -> None:
+    assert set(COUNTEREXAMPLES) == set(RULES)
+
+
+@pytest.mark.parametrize(
+    "changes", [changes for cases in COUNTEREXAMPLES.values() for changes in cases], ids=str
+)
+def test_un_contraejemplo_se_rechaza(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Config.model_validate(tiny_values(changes))
+
+
+def test_los_limites_del_vocabulario_bpe_se_aceptan() -> None:
+    for size in (273, 65536):
+        config = make_config({"data.tokenizer.kind": "bpe", "model.vocab_size": size})
+        assert config.model.vocab_size == size
