@@ -1,0 +1,38 @@
+"""Caché de claves y valores para generar token a token sin recalcular el pasado."""
+
+import torch
+from torch import Tensor
+
+from enlace.config.schema import ModelConfig
+
+
+class KVCache:
+    """Claves y valores de todas las capas, reservados de una vez para `capacity` posiciones.
+
+    Guarda las cabezas sin expandir (K = n_kv_head), que es lo que GQA ahorra (arXiv 2305.13245):
+    2 · n_layer · B · n_kv_head · capacity · head_dim elementos.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch: int,
+        capacity: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """`dtype` es el del cálculo: fp32, o el de autocast si está activo."""
+        shape = (2, config.n_layer, batch, config.n_kv_head, capacity, config.head_dim)
+        self._keys, self._values = torch.empty(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    def extend(self, layer: int, k_BKTD: Tensor, v_BKTD: Tensor) -> tuple[Tensor, Tensor]:
+        """Añade T posiciones a una capa y devuelve vistas (B, K, length + T, D) con todas."""
+        end = self.length + k_BKTD.shape[2]
+        self._keys[layer, :, :, self.length : end] = k_BKTD
+        self._values[layer, :, :, self.length : end] = v_BKTD
+        return self._keys[layer, :, :, :end], self._values[layer, :, :, :end]
+
+    def advance(self, tokens: int) -> None:
+        """Da por escritas `tokens` posiciones, una vez que todas las capas las han añadido."""
+        self.length += tokens

@@ -1,0 +1,120 @@
+"""Lo que cuesta un modelo —parámetros, FLOP y bytes—, calculado solo desde su configuración.
+
+No importa torch ni mide nada: sirve para avisar antes de tener la máquina delante. Los bytes son de
+tensores; el asignador de memoria, el contexto de CUDA y los espacios de trabajo van aparte, y solo
+el preflight los mide.
+
+Letras: E d_model, F anchura de la FFN, H y K cabezas de consulta y de clave y valor, D head_dim,
+L capas, V vocabulario, S seq_len, N parámetros.
+"""
+
+from typing import Literal
+
+from enlace.config.schema import ModelConfig
+
+Dtype = Literal["fp32", "bf16", "fp16"]
+Optimizer = Literal["adamw"]
+
+_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+_OPTIMIZER_STATE_BYTES = {"adamw": 8}
+"""Por parámetro: AdamW guarda dos momentos en fp32."""
+
+
+def layer_matrix_parameters(model: ModelConfig) -> int:
+    """Pesos de las matrices de una capa: 2E² + 2·E·K·D de atención y 3·E·F de SwiGLU."""
+    kv_width = model.n_kv_head * model.head_dim
+    attention = 2 * model.d_model**2 + 2 * model.d_model * kv_width
+    return attention + 3 * model.d_model * model.ffn_dim
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """Parámetros del modelo; embeddings y salida compartidos cuentan una vez."""
+    norms = 2 * model.d_model + (2 * model.head_dim if model.qk_norm else 0)
+    tables = 1 if model.tie_embeddings else 2
+    return (
+        model.n_layer * (layer_matrix_parameters(model) + norms)
+        + model.d_model
+        + tables * model.vocab_size * model.d_model
+    )
+
+
+def flops_per_token(model: ModelConfig) -> int:
+    """FLOP útiles por token al entrenar con secuencias de seq_len, hacia delante y hacia atrás.
+
+    6·(matrices) + 6·V·E de la salida + 6·L·S·E de atención. Cada peso de una matriz cuesta 2 FLOP
+    hacia delante y 4 hacia atrás (Kaplan et al., arXiv 2001.08361, apéndice B). La atención entera
+    serían 12·L·S·E (PaLM, arXiv 2204.02311, apéndice B); por ser causal se cuenta la mitad.
+    No se cuenta lo que se recalcula, ni normas, RoPE o activaciones: es el numerador del MFU.
+    """
+    matrices = model.n_layer * layer_matrix_parameters(model) + model.vocab_size * model.d_model
+    return 6 * matrices + 6 * model.n_layer * model.seq_len * model.d_model
+
+
+def state_bytes(model: ModelConfig, optimizer: Optimizer = "adamw") -> int:
+    """Bytes de pesos, gradientes y optimizador en fp32: 16·N con AdamW."""
+    return (4 + 4 + _OPTIMIZER_STATE_BYTES[optimizer]) * parameter_count(model)
+
+
+def checkpoint_bytes(model: ModelConfig, optimizer: Optimizer = "adamw") -> int:
+    """Bytes en disco de un checkpoint completo (pesos y optimizador): 12·N con AdamW."""
+    return (4 + _OPTIMIZER_STATE_BYTES[optimizer]) * parameter_count(model)
+
+
+def layer_activation_bytes(model: ModelConfig, dtype: Dtype, expand_kv: bool) -> int:
+    """Bytes que una capa guarda por token para la pasada hacia atrás.
+
+    Con e bytes por elemento del cálculo: las dos entradas de RMSNorm en fp32 (8E) y sus salidas
+    (2eE); la entrada de QK-norm en fp32 (4(H + K)D); q, k y v tal como los ve el núcleo de atención
+    (con K expandido a H si `expand_kv`), su salida (eHD) y su logsumexp (4H); cuatro tensores de la
+    FFN (4eF); y 1/rms de cada norma (4 por fila). Supone RMSNorm y atención fusionadas.
+    """
+    size, width, heads = _BYTES[dtype], model.d_model, model.n_head
+    kv_heads = heads if expand_kv else model.n_kv_head
+    norms = 8 * width + 2 * size * width + 8
+    attention = size * (heads + 2 * kv_heads + heads) * model.head_dim + 4 * heads
+    ffn = 4 * size * model.ffn_dim
+    # Las máscaras de dropout, de un byte.
+    dropout = 2 * width if model.dropout else 0
+    qk_norm = 0
+    if model.qk_norm:
+        qk_norm = (heads + model.n_kv_head) * (4 * model.head_dim + 4)
+    return norms + attention + ffn + dropout + qk_norm
+
+
+def activation_bytes(model: ModelConfig, micro_batch: int, dtype: Dtype, *, expand_kv: bool) -> int:
+    """Bytes de activaciones vivas al empezar la pasada hacia atrás de un micro-batch.
+
+    Args:
+        model: la arquitectura.
+        micro_batch: secuencias de seq_len tokens.
+        dtype: precisión del cálculo.
+        expand_kv: si la atención recibe las cabezas de clave y valor ya repetidas
+            (`enlace.model.transformer.expands_kv`).
+    """
+    final_norm = 4 * model.d_model + _BYTES[dtype] * model.d_model + 4
+    # Ids y objetivos en int64, y el logsumexp que guarda la pérdida.
+    bookkeeping = 8 + 8 + 4 + (model.d_model if model.dropout else 0)
+    per_token = model.n_layer * layer_activation_bytes(model, dtype, expand_kv)
+    return micro_batch * model.seq_len * (per_token + final_norm + bookkeeping)
+
+
+def cast_weight_bytes(model: ModelConfig, dtype: Dtype) -> int:
+    """Bytes de las copias de 16 bits que autocast guarda de las matrices; 0 en fp32."""
+    if dtype == "fp32":
+        return 0
+    matrices = model.n_layer * layer_matrix_parameters(model) + model.vocab_size * model.d_model
+    return _BYTES[dtype] * matrices
+
+
+def loss_bytes(model: ModelConfig, chunk_rows: int, dtype: Dtype) -> int:
+    """Bytes transitorios de la pérdida por bloques: constantes, no crecen con el micro-batch.
+
+    Logits y softmax fp32 de un bloque (8·chunk_rows·V) y el gradiente fp32 de la salida (4·V·E). Al
+    multiplicarlo por el gradiente que llega (fp32), o al sumarle un bloque (16 bits), hay otro
+    igual; en 16 bits existe además el gradiente de los logits, ya redondeado.
+    """
+    chunk = chunk_rows * model.vocab_size
+    table = 4 * model.vocab_size * model.d_model
+    if dtype == "fp32":
+        return table + max(8 * chunk, table)
+    return (8 + _BYTES[dtype]) * chunk + 2 * table

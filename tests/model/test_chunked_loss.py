@@ -1,0 +1,321 @@
+"""La pérdida por bloques contra una referencia ingenua en float64."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from enlace.model.loss import IGNORED, LossSums, linear_cross_entropy
+
+N, E, V = 37, 16, 53
+
+
+def _case(
+    seed: int = 0, rows: int = N, width: int = E, vocab: int = V
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, width, generator=generator)
+    weight = torch.randn(vocab, width, generator=generator)
+    targets = torch.randint(vocab, (rows,), generator=generator)
+    targets[3::5] = IGNORED
+    return hidden, weight, targets
+
+
+def _reference(
+    hidden: Tensor, weight: Tensor, targets: Tensor, z_weight: float, upstream: float = 1.0
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Sumas y gradientes en float64, con los logits enteros."""
+    hidden = hidden.detach().double().requires_grad_()
+    weight = weight.detach().double().requires_grad_()
+    logits = hidden @ weight.T
+    ce = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
+    z = (logits.logsumexp(1).square() * (targets != IGNORED)).sum()
+    objective = ce + z_weight * z
+    (objective * upstream).backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return {"objective": objective, "ce": ce, "z": z}, hidden.grad, weight.grad
+
+
+def _gradients(
+    hidden: Tensor, weight: Tensor, targets: Tensor, upstream: float = 1.0, **options: Any
+) -> tuple[LossSums, Tensor, Tensor]:
+    hidden = hidden.detach().clone().requires_grad_()
+    weight = weight.detach().clone().requires_grad_()
+    sums = linear_cross_entropy(hidden, weight, targets, **options)
+    (sums.objective * upstream).backward()
+    assert hidden.grad is not None
+    assert weight.grad is not None
+    return sums, hidden.grad, weight.grad
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("z_weight", [0.0, 1e-4, 0.5])
+@pytest.mark.parametrize("chunk_rows", [1, 8, N, 1000])
+def test_sumas_y_gradientes_iguales_a_float64(
+    chunk_rows: int, z_weight: float, recompute: bool
+) -> None:
+    case = _case()
+    expected, hidden_gradient, weight_gradient = _reference(*case, z_weight, upstream=0.25)
+    sums, hidden, weight = _gradients(
+        *case, upstream=0.25, z_weight=z_weight, chunk_rows=chunk_rows, recompute=recompute
+    )
+    for name, value in expected.items():
+        torch.testing.assert_close(getattr(sums, name).double(), value, rtol=1e-6, atol=0)
+    assert sums.count.item() == (case[2] != IGNORED).sum().item()
+    torch.testing.assert_close(hidden.double(), hidden_gradient, rtol=1e-5, atol=3e-6)
+    torch.testing.assert_close(weight.double(), weight_gradient, rtol=1e-5, atol=3e-6)
+
+
+def test_solo_el_objetivo_es_diferenciable_y_todo_es_fp32() -> None:
+    hidden, weight, targets = _case()
+    for dtype in (torch.float32, torch.float16):
+        sums = linear_cross_entropy(
+            hidden.to(dtype).requires_grad_(), weight, targets, z_weight=1e-4, chunk_rows=8
+        )
+        assert sums.objective.requires_grad
+        assert not sums.ce.requires_grad
+        assert not sums.z.requires_grad
+        assert [value.dtype for value in sums] == [torch.float32] * 3 + [torch.int64]
+
+
+def test_las_dos_maneras_dan_el_mismo_gradiente() -> None:
+    case = _case()
+    one = _gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8)
+    other = _gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8, recompute=True)
+    assert torch.equal(one[0].objective, other[0].objective)
+    torch.testing.assert_close(one[1], other[1], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(one[2], other[2], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1.0, 65536.0])
+def test_16_bits_con_la_escala_de_la_perdida(dtype: torch.dtype, scale: float) -> None:
+    hidden, weight, targets = _case(rows=256)
+    hidden, weight = hidden.to(dtype), weight.to(dtype).float()
+    upstream = scale / 256
+    _, hidden_gradient, weight_gradient = _reference(hidden, weight, targets, 1e-4, upstream)
+    sums, ours_hidden, ours_weight = _gradients(
+        hidden, weight, targets, upstream, z_weight=1e-4, chunk_rows=32
+    )
+    assert ours_hidden.dtype == dtype
+    assert ours_weight.dtype == torch.float32
+    error = 2e-3 if dtype == torch.float16 else 1e-2
+    for ours, exact in ((ours_hidden, hidden_gradient), (ours_weight, weight_gradient)):
+        assert ours.isfinite().all()
+        assert (ours.double() - exact).norm() < error * exact.norm()
+    torch.testing.assert_close(
+        sums.ce.double(), _reference(hidden, weight, targets, 0.0)[0]["ce"], rtol=1e-5, atol=0
+    )
+
+
+def test_la_escala_se_aplica_antes_de_redondear_a_fp16() -> None:
+    """Normalizar antes del redondeo convierte en ceros lo que la escala debía salvar."""
+    rows, vocab = 4096, 512
+    hidden, weight, targets = _case(rows=rows, vocab=vocab)
+    hidden, weight = hidden.half(), 0.7 * weight
+    scale = 65536.0
+    logits = hidden.float() @ weight.T
+    probabilities = logits.softmax(1) / rows
+    naive_zeros = (probabilities.half() == 0).float().mean()
+    scaled_zeros = ((probabilities * scale).half() == 0).float().mean()
+    assert naive_zeros > 0.1
+    assert scaled_zeros * 20 < naive_zeros
+
+    # Sin filas propias: cada columna de dW sale solo de probabilidades pequeñas.
+    targets[:] = 0
+    _, _, weight_gradient = _gradients(
+        hidden, weight, targets, scale / rows, z_weight=0.0, chunk_rows=512
+    )
+    exact = _reference(hidden, weight.half().float(), targets, 0.0, scale / rows)[2]
+    assert (weight_gradient.double() - exact).norm() < 2e-3 * exact.norm()
+    naive = (probabilities.half().float().T @ hidden.float())[1:] * scale
+    naive_error = (naive.double() - exact[1:]).norm() / exact[1:].norm()
+    ours_error = (weight_gradient[1:].double() - exact[1:]).norm() / exact[1:].norm()
+    assert ours_error * 5 < naive_error
+
+
+def test_objetivos_todos_ignorados() -> None:
+    hidden, weight, targets = _case()
+    for dtype in (torch.float32, torch.float16):
+        sums, hidden_gradient, weight_gradient = _gradients(
+            hidden.to(dtype), weight, torch.full_like(targets, IGNORED), z_weight=1e-4, chunk_rows=8
+        )
+        assert sums.objective.item() == sums.ce.item() == sums.z.item() == sums.count.item() == 0
+        assert not hidden_gradient.any()
+        assert not weight_gradient.any()
+
+
+def test_las_filas_ignoradas_no_cuentan() -> None:
+    hidden, weight, targets = _case()
+    kept = targets != IGNORED
+    whole = _gradients(hidden, weight, targets, z_weight=1e-2, chunk_rows=8)
+    only = _gradients(hidden[kept], weight, targets[kept], z_weight=1e-2, chunk_rows=8)
+    torch.testing.assert_close(whole[0].objective, only[0].objective)
+    torch.testing.assert_close(whole[1][kept], only[1])
+    torch.testing.assert_close(whole[2], only[2])
+    assert not whole[1][~kept].any()
+
+
+def test_la_perdida_no_depende_del_micro_batch() -> None:
+    hidden, weight, targets = _case(rows=32)
+    whole, whole_hidden, whole_weight = _gradients(
+        hidden, weight, targets, z_weight=1e-2, chunk_rows=8
+    )
+    shared = weight.clone().requires_grad_()
+    parts = []
+    pieces = []
+    for piece, target in zip(hidden.split(12), targets.split(12), strict=True):
+        pieces.append(piece.clone().requires_grad_())
+        parts.append(linear_cross_entropy(pieces[-1], shared, target, z_weight=1e-2, chunk_rows=8))
+        parts[-1].objective.backward()
+    assert sum(int(part.count) for part in parts) == int(whole.count)
+    for name in ("objective", "ce", "z"):
+        total = torch.stack([getattr(part, name).detach() for part in parts]).sum()
+        torch.testing.assert_close(total, getattr(whole, name).detach())
+    torch.testing.assert_close(shared.grad, whole_weight, rtol=1e-5, atol=1e-5)
+    hidden_gradient = torch.cat([piece.grad for piece in pieces if piece.grad is not None])
+    torch.testing.assert_close(hidden_gradient, whole_hidden)
+
+
+def test_solo_se_calcula_el_gradiente_que_hace_falta() -> None:
+    hidden, weight, targets = _case()
+    _, full_hidden, full_weight = _gradients(hidden, weight, targets, z_weight=0.1, chunk_rows=8)
+    for recompute in (False, True):
+        leaf = hidden.clone().requires_grad_()
+        options = {"z_weight": 0.1, "chunk_rows": 8, "recompute": recompute}
+        linear_cross_entropy(leaf, weight, targets, **options).objective.backward()
+        torch.testing.assert_close(leaf.grad, full_hidden)
+        leaf = weight.clone().requires_grad_()
+        linear_cross_entropy(hidden, leaf, targets, **options).objective.backward()
+        torch.testing.assert_close(leaf.grad, full_weight)
+
+
+class _Watch(TorchDispatchMode):
+    """Anota el mayor tensor que da una operación y cuántos productos de matrices hubo."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.largest = 0
+        self.products = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        outputs = result if isinstance(result, tuple | list) else (result,)
+        for output in outputs:
+            if isinstance(output, Tensor):
+                self.largest = max(self.largest, output.untyped_storage().nbytes())
+        self.products += "mm" in str(func)
+        return result
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("rows", [64, 512])
+def test_los_logits_del_batch_no_existen_nunca(rows: int, dtype: torch.dtype) -> None:
+    vocab, chunk_rows = 1024, 32
+    hidden, weight, targets = _case(rows=rows, vocab=vocab)
+    with _Watch() as watch:
+        _gradients(hidden.to(dtype), weight, targets, z_weight=1e-4, chunk_rows=chunk_rows)
+    assert watch.largest == 4 * chunk_rows * vocab
+
+
+def test_sin_gradiente_no_se_trabaja_para_el() -> None:
+    hidden, weight, targets = _case()
+    weight.requires_grad_()
+    with _Watch() as watch, torch.no_grad():
+        quiet = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=N)
+    assert watch.products == 1
+    with _Watch() as watch:
+        loud = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=N)
+    assert watch.products == 2  # los logits y dW: hidden no pide gradiente
+    assert not quiet.objective.requires_grad
+    assert torch.equal(quiet.objective, loud.objective)
+
+
+def test_bajo_autocast_no_cambia_nada() -> None:
+    case = _case()
+    plain = _gradients(*case, z_weight=1e-4, chunk_rows=8)
+    with torch.autocast("cpu", dtype=torch.float16):
+        wrapped = _gradients(*case, z_weight=1e-4, chunk_rows=8)
+        recomputed = _gradients(*case, z_weight=1e-4, chunk_rows=8, recompute=True)
+    assert torch.equal(plain[0].objective, wrapped[0].objective)
+    assert torch.equal(plain[1], wrapped[1])
+    assert torch.equal(plain[2], wrapped[2])
+    torch.testing.assert_close(plain[2], recomputed[2], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_logits_enormes_no_desbordan(recompute: bool) -> None:
+    hidden, weight, targets = _case()
+    expected, hidden_gradient, _ = _reference(300 * hidden, weight, targets, 1e-4)
+    sums, ours, _ = _gradients(
+        300 * hidden, weight, targets, z_weight=1e-4, chunk_rows=8, recompute=recompute
+    )
+    assert expected["ce"] > 1e4
+    torch.testing.assert_close(sums.objective.double(), expected["objective"], rtol=1e-5, atol=0)
+    torch.testing.assert_close(ours.double(), hidden_gradient, rtol=1e-3, atol=1e-3)
+
+
+def test_dos_backward_del_mismo_grafo() -> None:
+    hidden, weight, targets = _case()
+    weight.requires_grad_()
+    sums = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=8)
+    sums.objective.backward(retain_graph=True)
+    assert weight.grad is not None
+    once = weight.grad.clone()
+    sums.objective.backward()
+    torch.testing.assert_close(weight.grad, 2 * once)
+
+
+def test_un_nan_llega_a_la_perdida() -> None:
+    hidden, weight, targets = _case()
+    hidden[0, 0] = math.nan
+    sums = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=8)
+    assert sums.ce.isnan()
+
+
+@pytest.mark.parametrize("wrong", [V, -1, -101])
+def test_objetivo_fuera_del_vocabulario(wrong: int) -> None:
+    hidden, weight, targets = _case()
+    targets[5] = wrong
+    with pytest.raises(ValueError, match=f"el objetivo {wrong} no está en el vocabulario"):
+        linear_cross_entropy(hidden, weight, targets, z_weight=0.0, chunk_rows=8)
+
+
+def test_bloques_de_cero_filas() -> None:
+    with pytest.raises(ValueError, match="chunk_rows=0"):
+        linear_cross_entropy(*_case(), z_weight=0.0, chunk_rows=0)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_compile_no_entra_en_la_perdida() -> None:
+    hidden, weight, targets = _case()
+    weight.requires_grad_()
+
+    def doubled(states: Tensor) -> Tensor:
+        sums = linear_cross_entropy(2 * states, weight, targets, z_weight=1e-4, chunk_rows=8)
+        doubled_sum: Tensor = 2 * sums.objective
+        return doubled_sum
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def spy(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(doubled, backend=spy)
+    torch.testing.assert_close(compiled(hidden), doubled(hidden))
+    traced = [str(node.target) for graph in graphs for node in graph.graph.nodes]
+    assert traced
+    assert not any("mm" in target or "softmax" in target for target in traced)
