@@ -1,0 +1,128 @@
+"""El proceso de entrenamiento frente al sistema: morir con el padre, cerrojos y señales."""
+
+import ctypes
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from enlace.errors import LockError
+
+_PR_SET_PDEATHSIG = 1
+_LOCK_RECORD_BYTES = 4096
+_STDERR = 2
+
+
+def die_with_parent() -> None:
+    """Pide al núcleo un SIGTERM para este proceso cuando muera su padre (solo Linux).
+
+    Si DVC muere por SIGKILL o SIGTERM no avisa a sus hijos: el entrenamiento seguiría huérfano y
+    un segundo `dvc repro` arrancaría otro sobre la misma carpeta. Si el padre muere justo antes
+    de la petición, el aviso no llegaría nunca: por eso se comprueba después.
+    """
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Mantiene `path` cerrado para los demás procesos mientras dura el bloque.
+
+    El cerrojo es el `flock` del fichero, que el núcleo suelta cuando el proceso muere, como sea
+    que muera; lo escrito dentro (pid, máquina, inicio) solo sirve para decir quién lo tiene. El
+    fichero no se borra al salir: borrarlo dejaría a otro proceso con un cerrojo sobre un fichero
+    que ya no está en la carpeta.
+
+    Raises:
+        LockError: otro proceso lo tiene; el mensaje dice cuál y desde cuándo.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockError(
+                f"{path} está en uso por {_holder(descriptor)}; espera a que termine o detenlo"
+            ) from None
+        _write_record(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _write_record(descriptor: int) -> None:
+    record = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(record).encode("utf-8"), 0)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        record: Any = json.loads(os.pread(descriptor, _LOCK_RECORD_BYTES, 0))
+        return f"el proceso {record['pid']} de {record['host']} desde {record['started']}"
+    except (ValueError, KeyError, TypeError):
+        return "otro proceso que aún no ha dicho quién es"
+
+
+class StopSignal:
+    """Convierte SIGINT, SIGTERM y SIGHUP en una petición de parar al acabar el paso.
+
+    `requested` es la primera señal recibida, o None. Un segundo SIGINT (otro Ctrl-C) lanza
+    KeyboardInterrupt en el acto. Las demás señales no cuentan como segunda: al cerrar una terminal
+    llega SIGHUP y, cuando muere el padre, el SIGTERM de `die_with_parent`.
+    """
+
+    _NOTICE = b"\nenlace: paro al terminar este paso y guardo; otro Ctrl-C sale ya, sin guardar\n"
+
+    def __init__(self) -> None:
+        self.requested: int | None = None
+        self._interrupts = 0
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Quien lanzó el proceso con nohup pidió seguir vivo al cerrar la terminal.
+            if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                continue
+            self._previous[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested is None:
+            self.requested = number
+            # os.write y no print: el manejador puede interrumpir un print a medias.
+            os.write(_STDERR, self._NOTICE)
+        if number == signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts > 1:
+                raise KeyboardInterrupt

@@ -1,0 +1,170 @@
+"""El perfil frente a la máquina: las tarjetas se prueban por su descripción, sin tenerlas."""
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from enlace.backends import (
+    Backend,
+    DeviceDescription,
+    decide,
+    describe_device,
+    expands_kv,
+    native_bf16,
+    open_device,
+    select_dtype,
+    select_sdpa,
+)
+from enlace.config.schema import HardwareConfig
+from enlace.errors import HardwareError
+from tests.support import make_config
+
+GIB = 1 << 30
+CPU = DeviceDescription("cpu", "CPU de prueba", None, 8 * GIB)
+RTX_2060 = DeviceDescription("cuda", "NVIDIA GeForce RTX 2060", (7, 5), 6 * GIB)
+RTX_3060 = DeviceDescription("cuda", "NVIDIA GeForce RTX 3060", (8, 6), 12 * GIB)
+RTX_5090 = DeviceDescription("cuda", "NVIDIA GeForce RTX 5090", (12, 0), 32 * GIB)
+
+
+def profile(
+    device: str = "cuda", dtype: str = "fp16", sdpa: str = "mem_efficient"
+) -> HardwareConfig:
+    return make_config(
+        {"hardware.device": device, "hardware.dtype": dtype, "hardware.sdpa_backend": sdpa}
+    ).hardware
+
+
+@pytest.mark.parametrize(
+    ("card", "native"), [(CPU, False), (RTX_2060, False), (RTX_3060, True), (RTX_5090, True)]
+)
+def test_bf16_nativo_es_cuestion_de_capacidad(card: DeviceDescription, native: bool) -> None:
+    assert native_bf16(card) is native
+
+
+def test_bf16_en_turing_se_rechaza_con_remedio() -> None:
+    with pytest.raises(HardwareError, match=r"bf16.*RTX 2060.*7\.5.*RUN=pretrain-2060"):
+        select_dtype(RTX_2060, profile(dtype="bf16"))
+
+
+@pytest.mark.parametrize(
+    ("card", "dtype", "expected"),
+    [
+        (RTX_2060, "fp16", torch.float16),
+        (RTX_2060, "fp32", torch.float32),
+        (RTX_5090, "bf16", torch.bfloat16),
+    ],
+)
+def test_cada_tarjeta_acepta_sus_precisiones(
+    card: DeviceDescription, dtype: str, expected: torch.dtype
+) -> None:
+    assert select_dtype(card, profile(dtype=dtype)) == expected
+
+
+@pytest.mark.parametrize("kernel", ["flash", "cudnn"])
+def test_flash_y_cudnn_necesitan_ampere(kernel: str) -> None:
+    with pytest.raises(HardwareError, match=r"8\.0.*mem_efficient"):
+        select_sdpa(RTX_2060, profile(sdpa=kernel))
+    assert select_sdpa(RTX_3060, profile(sdpa=kernel)) == kernel
+
+
+@pytest.mark.parametrize("kernel", ["flash", "cudnn"])
+def test_flash_y_cudnn_no_calculan_en_fp32(kernel: str) -> None:
+    with pytest.raises(HardwareError, match="16 bits"):
+        select_sdpa(RTX_5090, profile(dtype="fp32", sdpa=kernel))
+
+
+@pytest.mark.parametrize("card", [RTX_2060, RTX_5090])
+def test_math_no_entra_en_gpu(card: DeviceDescription) -> None:
+    with pytest.raises(HardwareError, match="T×T"):
+        select_sdpa(card, profile(sdpa="math"))
+
+
+def test_solo_flash_y_math_aceptan_gqa_sin_repetir_cabezas() -> None:
+    expected = {"math": False, "flash": False, "mem_efficient": True, "cudnn": True}
+    assert {name: expands_kv(name) for name in expected} == expected
+
+
+def test_turing_repite_cabezas_y_nunca_ve_math() -> None:
+    backend = decide(profile(), RTX_2060, threads=2)
+    assert backend.expand_kv
+    with backend.sdpa():
+        assert not torch.backends.cuda.math_sdp_enabled()
+        assert not torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.mem_efficient_sdp_enabled()
+
+
+def test_ampere_usa_flash_y_nunca_ve_math() -> None:
+    backend = decide(profile(dtype="bf16", sdpa="flash"), RTX_5090, threads=2)
+    assert not backend.expand_kv
+    with backend.sdpa():
+        assert not torch.backends.cuda.math_sdp_enabled()
+        assert torch.backends.cuda.flash_sdp_enabled()
+
+
+def test_la_atencion_de_cpu_funciona_con_dropout() -> None:
+    backend = open_device(profile("cpu", "fp32", "flash"))
+    query = torch.randn(1, 2, 4, 8)
+    with backend.sdpa():
+        output = F.scaled_dot_product_attention(query, query, query, dropout_p=0.5)
+    assert output.shape == query.shape
+
+
+def test_al_salir_del_contexto_vuelven_los_nucleos_de_antes() -> None:
+    before = torch.backends.cuda.flash_sdp_enabled()
+    with decide(profile(), RTX_2060, threads=2).sdpa():
+        pass
+    assert torch.backends.cuda.flash_sdp_enabled() == before
+    assert torch.backends.cuda.math_sdp_enabled()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="esta máquina sí tiene GPU")
+def test_un_perfil_de_gpu_en_una_maquina_sin_gpu_dice_que_usar() -> None:
+    with pytest.raises(HardwareError, match=r"hardware\.device=cuda.*RUN=demo"):
+        open_device(profile())
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_autocast_pone_la_precision_del_perfil(dtype: str, expected: torch.dtype) -> None:
+    backend = open_device(profile("cpu", dtype, "flash"))
+    matrix = torch.ones(2, 2)
+    with backend.autocast():
+        assert (matrix @ matrix).dtype == expected
+
+
+def test_fp32_no_activa_autocast() -> None:
+    with open_device(profile("cpu", "fp32", "flash")).autocast():
+        assert not torch.is_autocast_enabled("cpu")
+
+
+def test_abrir_el_dispositivo_fija_la_acumulacion_en_fp32() -> None:
+    matmul = torch.backends.cuda.matmul
+    torch.set_float32_matmul_precision("high")
+    matmul.allow_fp16_reduced_precision_reduction = True
+    open_device(profile("cpu", "fp32", "flash"))
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not matmul.allow_fp16_reduced_precision_reduction
+    assert not matmul.allow_bf16_reduced_precision_reduction
+    assert not matmul.allow_fp16_accumulation
+
+
+def test_los_hilos_son_los_del_perfil_o_los_de_torch() -> None:
+    before = torch.get_num_threads()
+    try:
+        assert open_device(make_config().hardware).threads == before
+        assert open_device(make_config({"hardware.threads": 1}).hardware).threads == 1
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_la_cpu_se_describe_con_memoria_y_sin_capacidad() -> None:
+    description = describe_device("cpu")
+    assert description.capability is None
+    assert description.memory_bytes > 0
+    assert description.name
+
+
+def test_el_backend_no_se_puede_modificar() -> None:
+    backend: Backend = decide(profile("cpu", "fp32", "math"), CPU, threads=1)
+    with pytest.raises(AttributeError):
+        backend.dtype = torch.float16  # type: ignore[misc]
