@@ -1,0 +1,280 @@
+"""Empezar o seguir un entrenamiento: qué debe coincidir, qué puede cambiar y qué se anota.
+
+Debe coincidir todo lo que decide el resultado: los valores de `Config.identity`, los datos y el
+tokenizador. Puede cambiar lo demás (las claves `operational` del esquema, el código, las
+versiones, la máquina): el entrenamiento sigue como un *segmento* nuevo, que dice desde qué paso ya
+no se promete la igualdad bit a bit y por qué.
+"""
+
+import importlib.metadata
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from enlace.backends import Backend
+from enlace.config.schema import Config
+from enlace.data.streams import TokenStream
+from enlace.errors import CheckpointError
+from enlace.files import canonical_json
+from enlace.progress import StepClock, TrainLog, finite_or_none
+from enlace.train.checkpoint import (
+    MODEL,
+    OPTIMIZER,
+    STATE_VERSION,
+    Found,
+    checkpoint_dir,
+    newest_complete,
+    prune,
+    save_checkpoint,
+    writing,
+)
+from enlace.train.schedule import decay_start, learning_rate
+from enlace.train.state import Counters, Training
+from enlace.train.tensors import (
+    load_model_tensors,
+    load_optimizer_tensors,
+    load_rng_tensors,
+    model_tensors,
+    optimizer_tensors,
+    read_tensors,
+    rng_tensors,
+)
+
+FIXED_ORIGIN = ("data", "tokenizer")
+"""Huellas de `origin` que no pueden cambiar a mitad de un entrenamiento."""
+CODE_ORIGIN = ("code", "code_normalized")
+"""Huellas de `origin` que pueden cambiar, con un aviso y un segmento nuevo."""
+
+
+@dataclass
+class Run:
+    """Un entrenamiento en marcha visto desde fuera del cálculo: su carpeta y su historia.
+
+    Attributes:
+        folder: carpeta del run.
+        stream: de dónde salen los batches.
+        log: el registro.
+        origin: de qué código y datos viene (JSON).
+        segments: tramos del entrenamiento; cada uno dice desde qué paso y qué cambió.
+        evaluation: cifras de la última validación.
+        checkpoint: último checkpoint guardado o leído.
+    """
+
+    folder: Path
+    stream: TokenStream
+    log: TrainLog
+    origin: dict[str, Any]
+    segments: list[dict[str, Any]] = field(default_factory=list)
+    evaluation: dict[str, float | None] = field(default_factory=dict)
+    checkpoint: Path | None = None
+
+
+def open_run(
+    training: Training, stream: TokenStream, run_dir: Path, log: TrainLog, origin: dict[str, Any]
+) -> Run:
+    """Continúa desde el checkpoint completo más nuevo de `run_dir`, o empieza si no hay ninguno.
+
+    Raises:
+        CheckpointError: los checkpoints que hay no sirven, o son de otra configuración u otros
+            datos.
+    """
+    run = Run(run_dir, stream, log, origin)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    # Orden de reanudación. Cada punto supone hechos los anteriores:
+    # 1. Modelo, optimizador y escala ya existen, recién hechos por `build_training`.
+    # 2. Se busca el checkpoint completo más nuevo: se borran temporales y se comprueban resúmenes.
+    found = newest_complete(run_dir)
+    if found is None:
+        run.segments = [_segment(training, origin, from_step=0, differences={})]
+        log.restart(0, StepClock().state_dict(), {})
+        return run
+    for reason in found.rejected:
+        log.say(f"aviso: {reason}")
+    # 3. Se rechaza lo que no puede coincidir por casualidad: configuración, stream, datos.
+    _check_identity(found, training.config)
+    stream.check_state(found.state["stream"])
+    _check_origin(found, origin)
+    # 4. Pesos, momentos, escala y cuentas, en ese orden.
+    _restore(training, found)
+    # 5. La historia: lo que cambió abre un segmento.
+    run.checkpoint, run.evaluation = found.path, found.state["evaluation"]
+    run.segments = _continued_segments(training, origin, found, log)
+    # 6. El registro, recortado al paso del checkpoint, y el reloj.
+    log.restart(training.counters.step, found.state["clock"], run.evaluation)
+    log.say(f"sigo desde el paso {training.counters.step} ({found.path})")
+    # 7. El azar, lo último: nada entre aquí y el primer paso debe consumirlo.
+    _restore_rng(training, found)
+    return run
+
+
+def save_run(training: Training, run: Run) -> None:
+    """Guarda un checkpoint de este momento y borra los que ya no hacen falta.
+
+    Raises:
+        CheckpointError: no se pudo escribir; los anteriores siguen intactos.
+    """
+    path = checkpoint_dir(run.folder, training.counters.step)
+    if path == run.checkpoint:
+        return
+    run.log.sync()
+    optimizer = optimizer_tensors(training.model, training.optimizer)
+    run.checkpoint = save_checkpoint(
+        run.folder,
+        run_state(training, run),
+        model_tensors(training.model),
+        optimizer | rng_tensors(training.backend.device),
+    )
+    with writing(run.folder):
+        prune(run.folder, training.config.train)
+
+
+def run_state(training: Training, run: Run) -> dict[str, Any]:
+    """Lo que `state.json` guarda (sin los resúmenes de los ficheros, que añade quien escribe)."""
+    config, step = training.config, training.counters.step
+    return {
+        "version": STATE_VERSION,
+        "step": step,
+        "tokens": training.counters.tokens,
+        "identity": config.identity(),
+        "fingerprint": config.fingerprint(),
+        "counters": asdict(training.counters),
+        "schedule": {
+            "steps": config.train.steps,
+            "decay_start": decay_start(config.train),
+            "next_lr": learning_rate(step, config.train),
+        },
+        "scaler": training.scaler.state_dict(),
+        "stream": run.stream.state_dict(step),
+        "clock": run.log.clock.state_dict(),
+        "evaluation": {name: finite_or_none(value) for name, value in run.evaluation.items()},
+        "origin": run.origin,
+        "segments": run.segments,
+        "config": config.model_dump(mode="json"),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versiones de lo que interviene en las cuentas."""
+    packages = {name: importlib.metadata.version(name) for name in ("numpy", "safetensors")}
+    cuda = {"cuda": torch.version.cuda} if torch.version.cuda else {}
+    return {"python": platform.python_version(), "torch": str(torch.__version__)} | cuda | packages
+
+
+def _restore(training: Training, found: Found) -> None:
+    """Pesos, optimizador, escala y cuentas; los tensores se leen en CPU, se copian y se sueltan."""
+    load_model_tensors(training.model, read_tensors(found.path / MODEL), found.path / MODEL)
+    tensors = read_tensors(found.path / OPTIMIZER)
+    moments = {name: value for name, value in tensors.items() if not name.startswith("rng/")}
+    load_optimizer_tensors(training.model, training.optimizer, moments, found.path / OPTIMIZER)
+    try:
+        training.counters = Counters(**found.state["counters"])
+        if training.scaler.is_enabled():
+            training.scaler.load_state_dict(found.state["scaler"])
+    except (TypeError, KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{found.path} tiene un estado incompleto: {error}") from error
+    if bool(moments) != (training.counters.optimizer_steps > 0):
+        raise CheckpointError(
+            f"{found.path / OPTIMIZER} no casa con los {training.counters.optimizer_steps} pasos "
+            "de optimizador que dice el estado"
+        )
+
+
+def _restore_rng(training: Training, found: Found) -> None:
+    # En otro tipo de dispositivo el azar es otro generador: queda el recién sembrado, y el
+    # segmento nuevo ya dice que la igualdad acaba aquí.
+    if found.state["config"]["hardware"]["device"] != training.config.hardware.device:
+        return
+    tensors = read_tensors(found.path / OPTIMIZER)
+    load_rng_tensors(training.backend.device, tensors, found.path / OPTIMIZER)
+
+
+def _check_identity(found: Found, config: Config) -> None:
+    """Rechaza un checkpoint de otra identidad, nombrando la primera clave que difiere."""
+    saved = _saved_config(found)
+    differences = compare(saved.identity_values(), config.identity_values())
+    for key, (before, now) in differences.items():
+        raise CheckpointError(
+            f"{found.path} se entrenó con {key}={before!r} y ahora vale {now!r}; esa clave decide "
+            f"el resultado y no puede cambiar a medias: devuélvela a {before!r} o entrena en otra "
+            "carpeta"
+        )
+
+
+def _check_origin(found: Found, origin: Mapping[str, Any]) -> None:
+    """Rechaza otros datos u otro tokenizador, nombrando las dos huellas."""
+    for key in FIXED_ORIGIN:
+        before, now = found.state["origin"].get(key), origin.get(key)
+        if before != now:
+            raise CheckpointError(
+                f"{found.path} se entrenó con otro origen: {key} era {before} y ahora es {now}; "
+                "recupera aquellos datos (dvc checkout) o entrena en otra carpeta"
+            )
+
+
+def _saved_config(found: Found) -> Config:
+    try:
+        return Config.model_validate_json(canonical_json(found.state["config"]))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"{found.path} guarda una configuración que esta versión no entiende: {key}: "
+            f"{first['msg']}"
+        ) from error
+
+
+def _continued_segments(
+    training: Training, origin: dict[str, Any], found: Found, log: TrainLog
+) -> list[dict[str, Any]]:
+    """Los segmentos guardados y, si algo cambió desde entonces, uno nuevo."""
+    segments: list[dict[str, Any]] = found.state["segments"]
+    settings = compare(found.state["config"], training.config.model_dump(mode="json"))
+    current = _segment(training, origin, training.counters.step, differences={})
+    last = segments[-1] if segments else {}
+    surroundings = {key: value for key, value in current.items() if key not in _HISTORY}
+    changed = compare({key: last.get(key) for key in surroundings}, surroundings)
+    if not settings and not changed:
+        return segments
+    if any(key in changed for key in CODE_ORIGIN):
+        log.say(
+            "aviso: el código ha cambiado desde el checkpoint; sigo, y el manifiesto anota desde "
+            f"qué paso ({training.counters.step})"
+        )
+    return [*segments, current | {"differences": settings | changed}]
+
+
+_HISTORY = ("from_step", "started", "differences")
+
+
+def _segment(
+    training: Training, origin: Mapping[str, Any], from_step: int, differences: dict[str, Any]
+) -> dict[str, Any]:
+    backend: Backend = training.backend
+    return {
+        "from_step": from_step,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "differences": differences,
+        **{key: origin.get(key) for key in CODE_ORIGIN},
+        "versions": versions(),
+        "device": backend.description.name,
+        "threads": backend.threads,
+    }
+
+
+def compare(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Las hojas que difieren entre dos árboles, por su clave con puntos: [antes, ahora]."""
+    differences: dict[str, list[Any]] = {}
+    for key in [*before, *(key for key in now if key not in before)]:
+        left, right = before.get(key), now.get(key)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            inner = compare(left, right)
+            differences |= {f"{key}.{name}": values for name, values in inner.items()}
+        elif left != right:
+            differences[key] = [left, right]
+    return differences

@@ -1,0 +1,54 @@
+"""Lo que cambia durante un entrenamiento: el modelo y su optimizador, y las cuentas del camino."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from enlace.backends import Backend
+from enlace.config.schema import Config
+from enlace.model.loss import LossSums
+from enlace.model.transformer import Transformer
+
+
+@dataclass
+class Counters:
+    """Las cuentas que un checkpoint conserva.
+
+    La regla de los pasos saltados: `step` avanza siempre, porque numera los batches y la tasa de
+    aprendizaje, y un batch no se repite; `optimizer_steps` solo avanza cuando los pesos cambian,
+    y es también la cuenta con la que Adam corrige su sesgo.
+
+    Attributes:
+        step: pasos de datos dados.
+        tokens: tokens leídos en ellos.
+        optimizer_steps: actualizaciones de los pesos.
+        skipped: pasos sin actualización porque fp16 desbordó.
+        consecutive_skips: los últimos seguidos de esos.
+        empty: pasos sin actualización porque no había ningún objetivo que predecir.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    optimizer_steps: int = 0
+    skipped: int = 0
+    consecutive_skips: int = 0
+    empty: int = 0
+
+
+@dataclass
+class Training:
+    """Todo lo que un paso necesita, tal como lo monta `build_training`.
+
+    `loss_sums` es `model.loss_sums`, compilada si el perfil lo pide: compilar la función y no el
+    módulo deja los nombres de los parámetros como son.
+    """
+
+    config: Config
+    backend: Backend
+    model: Transformer
+    loss_sums: Callable[[Tensor, Tensor], LossSums]
+    optimizer: torch.optim.Optimizer
+    scaler: torch.amp.GradScaler
+    counters: Counters = field(default_factory=Counters)

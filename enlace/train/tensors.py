@@ -1,0 +1,178 @@
+"""El modelo, el optimizador y el azar como tensores con nombre, de ida y de vuelta.
+
+Los nombres son los del modelo sin compilar. Un parámetro atado aparece una sola vez, con el primer
+nombre que le da el modelo. La carga es estricta: un nombre que falta o sobra, otra forma u otro
+dtype son un error, nunca un valor por defecto.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from enlace.errors import CheckpointError
+
+_MAX_HEADER_BYTES = 1 << 24
+_HEADER_LENGTH_BYTES = 8
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parámetros y buffers persistentes del modelo; los atados, una vez."""
+    plain = cast(nn.Module, getattr(model, "_orig_mod", model))
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in plain.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[name] = tensor.detach()
+    return tensors
+
+
+def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Copia `tensors` sobre el modelo, sin cambiar ningún almacenamiento.
+
+    Raises:
+        CheckpointError: los nombres, formas o dtypes no son los del modelo.
+    """
+    own = model_tensors(model)
+    _check_same(own, tensors, where)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(tensors[name])
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Los momentos de AdamW como `exp_avg/<parámetro>`; vacío si aún no ha dado ningún paso."""
+    tensors = {}
+    for name, parameter in _parameters(model).items():
+        for moment, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{moment}/{name}"] = value
+    return tensors
+
+
+def load_optimizer_tensors(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: Mapping[str, Tensor],
+    where: Path,
+) -> None:
+    """Repone los momentos de AdamW en el dispositivo de cada parámetro.
+
+    Raises:
+        CheckpointError: falta o sobra alguno, o no tiene la forma de su parámetro.
+    """
+    parameters = _parameters(model)
+    if tensors:
+        _check_same(_expected_moments(parameters), tensors, where)
+    optimizer.state.clear()
+    for name, parameter in parameters.items() if tensors else ():
+        moments = {moment: tensors[f"{moment}/{name}"] for moment in _MOMENTS}
+        optimizer.state[parameter] = {
+            moment: value.to(parameter.device, copy=True) for moment, value in moments.items()
+        }
+
+
+def rng_tensors(device: torch.device) -> dict[str, Tensor]:
+    """El estado de los generadores de torch que el entrenamiento consume (uint8)."""
+    states = {"rng/cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["rng/cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def load_rng_tensors(device: torch.device, tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Repone los generadores de torch.
+
+    Raises:
+        CheckpointError: falta alguno, o no es un estado válido.
+    """
+    missing = rng_tensors(device).keys() - tensors.keys()
+    if missing:
+        raise CheckpointError(f"{where} no tiene el estado de azar {sorted(missing)[0]}")
+    try:
+        torch.set_rng_state(tensors["rng/cpu"])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(tensors["rng/cuda"], device)
+    except (RuntimeError, TypeError) as error:
+        raise CheckpointError(f"{where} tiene un estado de azar ilegible: {error}") from error
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Lee un fichero safetensors en CPU, tras comprobar que su cabecera es razonable.
+
+    Raises:
+        CheckpointError: el fichero no existe, está cortado o no es safetensors.
+    """
+    check_header(path)
+    try:
+        return cast(dict[str, Tensor], load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} no se puede leer: {error}") from error
+
+
+def check_header(path: Path) -> dict[str, Any]:
+    """La cabecera de un safetensors, con su tamaño y sus posiciones comprobados antes de usarla.
+
+    Raises:
+        CheckpointError: cabecera desmedida o ilegible, o tensores fuera del fichero.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(_HEADER_LENGTH_BYTES), "little")
+            if length > min(_MAX_HEADER_BYTES, size - _HEADER_LENGTH_BYTES):
+                raise CheckpointError(
+                    f"{path} está cortado o no es safetensors: su cabecera dice medir {length} "
+                    f"bytes y el fichero tiene {size}"
+                )
+            header: Any = json.loads(stream.read(length))
+        payload = size - _HEADER_LENGTH_BYTES - length
+        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        ends = [int(entry["data_offsets"][1]) for entry in entries.values()]
+    except OSError as error:
+        raise CheckpointError(f"{path} no se puede leer: {error}") from error
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} no es safetensors: cabecera ilegible") from error
+    if max(ends, default=0) != payload:
+        raise CheckpointError(
+            f"{path} está cortado: sus tensores ocupan {max(ends, default=0)} bytes y hay {payload}"
+        )
+    return entries
+
+
+def _parameters(model: nn.Module) -> dict[str, Tensor]:
+    plain = cast(nn.Module, getattr(model, "_orig_mod", model))
+    return dict(plain.named_parameters())
+
+
+def _expected_moments(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Un tensor sin datos por momento, con la forma y el dtype que debe tener."""
+    expected = {}
+    for name, parameter in parameters.items():
+        for moment in _MOMENTS:
+            shape = () if moment == "step" else parameter.shape
+            expected[f"{moment}/{name}"] = torch.empty(shape, dtype=torch.float32, device="meta")
+    return expected
+
+
+def _check_same(own: Mapping[str, Tensor], other: Mapping[str, Tensor], where: Path) -> None:
+    missing, surplus = own.keys() - other.keys(), other.keys() - own.keys()
+    if missing or surplus:
+        kind, names = ("falta", missing) if missing else ("sobra", surplus)
+        raise CheckpointError(
+            f"{where} no corresponde a este modelo: {kind} {sorted(names)[0]} "
+            f"({len(missing)} faltan, {len(surplus)} sobran)"
+        )
+    for name, tensor in own.items():
+        found = other[name]
+        if found.shape != tensor.shape or found.dtype != tensor.dtype:
+            raise CheckpointError(
+                f"{where} no corresponde a este modelo: {name} es {tuple(found.shape)} "
+                f"{found.dtype} y debe ser {tuple(tensor.shape)} {tensor.dtype}"
+            )

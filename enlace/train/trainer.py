@@ -1,0 +1,254 @@
+"""El entrenamiento: una fábrica, un paso y un bucle.
+
+`build_training` es la única forma de montar un entrenamiento y `train_step` la única de dar un
+paso; el preflight mide con las mismas dos. `train` es el bucle entero.
+
+La pérdida de un paso es Σ sobre todos sus objetivos / cuántos son, con una sola división: el
+gradiente no depende de en cuántos micro-batches se reparta (salvo el redondeo), ni de que unos
+tengan menos objetivos que otros.
+
+Letras de forma: S secuencias de un paso, B de un micro-batch, T tokens.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from enlace.backends import Backend
+from enlace.config.schema import Config, TrainConfig
+from enlace.data.streams import Batch, TokenStream, batch_hash
+from enlace.errors import UnfinishedError
+from enlace.model.loss import IGNORED, LossSums
+from enlace.model.transformer import Transformer
+from enlace.process import StopSignal
+from enlace.progress import Row, TrainLog
+from enlace.train.checkpoint import is_milestone
+from enlace.train.numerics import abort_non_finite, check_loss_scale, is_finite_step
+from enlace.train.optim import build_optimizer
+from enlace.train.resume import Run, open_run, save_run
+from enlace.train.schedule import learning_rate
+from enlace.train.state import Training
+
+Evaluator = Callable[[Transformer], Iterable[tuple[str, float]]]
+
+
+class StepResult(NamedTuple):
+    """Lo que ha pasado en un paso.
+
+    `loss` es la entropía cruzada media por objetivo (nats, sin z-loss); `grad_norm`, la norma antes
+    de recortar; `skipped`, si fp16 desbordó y los pesos no cambiaron; `tokens`, los leídos;
+    `scale`, la escala de la pérdida después del paso (1 si no es fp16).
+    """
+
+    loss: float
+    grad_norm: float
+    lr: float
+    skipped: bool
+    tokens: int
+    scale: float
+
+
+class TrainResult(NamedTuple):
+    """Cómo acaba un entrenamiento completo."""
+
+    step: int
+    tokens: int
+    skipped: int
+    evaluation: dict[str, float | None]
+    checkpoint: Path | None
+
+
+def build_training(config: Config, backend: Backend) -> Training:
+    """Siembra el azar y monta modelo, optimizador y escala de pérdida en el dispositivo.
+
+    Los pesos se inician en CPU: la misma semilla da los mismos en cualquier dispositivo.
+    """
+    torch.manual_seed(config.train.seed)
+    model = Transformer(config.model, backend.sdpa_backend, config.hardware.loss_chunk_rows)
+    model.to(backend.device).train()
+    loss_sums: Callable[[Tensor, Tensor], LossSums] = model.loss_sums
+    if config.hardware.compile:
+        loss_sums = torch.compile(loss_sums)
+    scaler = torch.amp.GradScaler(
+        backend.device.type,
+        init_scale=config.train.fp16_init_scale,
+        growth_interval=config.train.fp16_growth_interval,
+        enabled=backend.dtype == torch.float16,
+    )
+    optimizer = build_optimizer(model, config.train, backend.device)
+    return Training(config, backend, model, loss_sums, optimizer, scaler)
+
+
+def train_step(training: Training, batch: Batch, step: int) -> StepResult:
+    """Da el paso `step` (desde 0) con el batch de todo el paso, (S, T) en CPU.
+
+    Un paso que no es finito no toca los pesos: en fp16 se salta y se cuenta, y en otra precisión
+    detiene el entrenamiento. Un paso sin ningún objetivo tampoco los toca, y se cuenta aparte.
+    La cuenta de pasos y la tasa de aprendizaje avanzan en todo caso (ver `Counters`).
+
+    Raises:
+        TrainingAbortedError: paso no finito en fp32 o bf16, o escala de fp16 sin remedio.
+    """
+    config, counters, scaler = training.config, training.counters, training.scaler
+    lr = learning_rate(step, config.train)
+    for group in training.optimizer.param_groups:
+        group["lr"] = lr
+    targets = int((batch.targets != IGNORED).sum())
+    loss = grad_norm = 0.0
+    updated = False
+    if targets:
+        loss = _accumulate(training, batch, targets)
+        grad_norm, updated = _update(training, loss, step)
+    skipped = bool(targets) and not updated
+    counters.step = step + 1
+    counters.tokens += batch.ids.numel()
+    counters.optimizer_steps += updated
+    counters.skipped += skipped
+    counters.empty += not targets
+    counters.consecutive_skips = 0 if updated else counters.consecutive_skips + skipped
+    if scaler.is_enabled():
+        check_loss_scale(step, counters, scaler.get_scale(), config.train)
+    return StepResult(loss, grad_norm, lr, skipped, batch.ids.numel(), scaler.get_scale())
+
+
+def train(
+    config: Config,
+    backend: Backend,
+    stream: TokenStream,
+    run_dir: Path,
+    *,
+    evaluators: Sequence[Evaluator],
+    log: TrainLog,
+    origin: dict[str, Any],
+    stop: StopSignal,
+) -> TrainResult:
+    """Entrena hasta `train.steps`, siguiendo por donde `run_dir` lo dejó.
+
+    Args:
+        config: la configuración resuelta.
+        backend: el dispositivo, ya abierto.
+        stream: los batches de entrenamiento.
+        run_dir: carpeta del run, que este proceso ya tiene en exclusiva.
+        evaluators: validaciones; la que cede `val_loss` decide cuál es el mejor checkpoint.
+        log: el registro.
+        origin: huellas JSON de dónde viene todo; `data` y `tokenizer` no pueden cambiar, y `code`
+            y `code_normalized` abren un segmento nuevo si cambian.
+        stop: petición de parar al acabar el paso.
+
+    Raises:
+        UnfinishedError: se pidió parar; lo hecho está guardado.
+        TrainingAbortedError: una regla numérica detuvo el entrenamiento.
+        CheckpointError: no se puede seguir desde lo que hay, o no se puede guardar.
+    """
+    recipe = config.train
+    training = build_training(config, backend)
+    run = open_run(training, stream, run_dir, log, origin)
+    for step in range(training.counters.step, recipe.steps):
+        with log.clock.measure(recipe.tokens_per_step):
+            batch = stream.batch(step)
+            result = train_step(training, batch, step)
+        values: dict[str, float | None] = {}
+        if evaluators and is_time(step, recipe.eval_every, recipe):
+            values = run.evaluation = evaluate(training, evaluators)
+        if is_time(step, recipe.log_every, recipe) or result.skipped or values:
+            log.record(_row(training, run, batch, result, values), values)
+        if is_time(step, recipe.save_every, recipe) or is_milestone(step + 1, recipe):
+            save_run(training, run)
+        if stop.requested is not None and step + 1 < recipe.steps:
+            save_run(training, run)
+            raise _unfinished(training, stop.requested)
+    counters = training.counters
+    return TrainResult(
+        counters.step, counters.tokens, counters.skipped, run.evaluation, run.checkpoint
+    )
+
+
+def is_time(step: int, every: int, recipe: TrainConfig) -> bool:
+    """Si tras el paso `step` (desde 0) toca algo que ocurre cada `every` pasos, y al final."""
+    done = step + 1
+    return done % every == 0 or done == recipe.steps
+
+
+def evaluate(training: Training, evaluators: Iterable[Evaluator]) -> dict[str, float | None]:
+    """Reúne las cifras de los evaluadores sin que el entrenamiento note que han pasado.
+
+    Ni el azar ni el modo del modelo cambian: validar más a menudo no cambia las cuentas.
+    """
+    device = training.backend.device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        values = {name: value for figures in evaluators for name, value in figures(training.model)}
+    training.model.train()
+    return dict(values)
+
+
+def _accumulate(training: Training, batch: Batch, targets: int) -> float:
+    """Suma los gradientes de todos los micro-batches y devuelve la pérdida media del paso.
+
+    Args:
+        training: el entrenamiento, con los gradientes a None.
+        batch: las S secuencias del paso.
+        targets: objetivos no ignorados de todo el paso, el único divisor.
+    """
+    backend, rows = training.backend, training.config.hardware.micro_batch
+    # fp64: la pérdida que se registra no debe depender de en cuántas sumas se parta.
+    total = torch.zeros((), dtype=torch.float64, device=backend.device)
+    parts = zip(batch.ids.split(rows), batch.targets.split(rows), strict=True)
+    with backend.sdpa():
+        for ids_BT, targets_BT in parts:
+            with backend.autocast():
+                sums = training.loss_sums(ids_BT.to(backend.device), targets_BT.to(backend.device))
+            training.scaler.scale(sums.objective / targets).backward()
+            total += sums.ce
+    return total.item() / targets
+
+
+def _update(training: Training, loss: float, step: int) -> tuple[float, bool]:
+    """Deshace la escala, recorta y actualiza; devuelve la norma y si los pesos han cambiado."""
+    optimizer, scaler = training.optimizer, training.scaler
+    scaler.unscale_(optimizer)
+    norm = torch.nn.utils.clip_grad_norm_(
+        training.model.parameters(), training.config.train.grad_clip
+    ).item()
+    finite = is_finite_step(loss, norm)
+    if finite:
+        scaler.step(optimizer)
+    if scaler.is_enabled():
+        scaler.update()
+    optimizer.zero_grad(set_to_none=True)
+    if not finite and not scaler.is_enabled():
+        raise abort_non_finite(step, loss, norm)
+    return norm, finite
+
+
+def _row(
+    training: Training,
+    run: Run,
+    batch: Batch,
+    result: StepResult,
+    values: Mapping[str, float | None],
+) -> Row:
+    counters = training.counters
+    return Row(
+        step=counters.step,
+        tokens=counters.tokens,
+        loss=result.loss,
+        lr=result.lr,
+        grad_norm=result.grad_norm,
+        scale=result.scale,
+        skipped=counters.skipped,
+        tokens_per_second=run.log.clock.tokens_per_second,
+        batch=batch_hash(batch),
+        val_loss=values.get("val_loss"),
+    )
+
+
+def _unfinished(training: Training, number: int) -> UnfinishedError:
+    done, steps = training.counters.step, training.config.train.steps
+    return UnfinishedError(
+        f"parado por la señal {number} en el paso {done} de {steps}; está guardado, y la misma "
+        "orden sigue desde ahí",
+        exit_code=128 + number,
+    )
