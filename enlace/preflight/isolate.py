@@ -1,0 +1,73 @@
+"""Medir en un proceso aparte: pase lo que pase allí, aquí llega una medida o un `Failure`."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+import enlace
+from enlace.config.schema import Config
+from enlace.preflight import child
+from enlace.preflight.measurement import Failure, Outcome
+
+# Importar el módulo, y no escribir su nombre, deja ver a DVC que la etapa depende de él.
+CHILD_COMMAND = (sys.executable, "-m", child.__name__)
+_LAST_WORDS = 200
+_OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
+
+
+def measure_isolated(
+    config: Config, scratch_root: Path, command: Sequence[str] = CHILD_COMMAND
+) -> Outcome:
+    """Mide `config` en otro proceso y devuelve lo medido o por qué no se pudo.
+
+    Args:
+        config: la configuración; viaja como JSON por la entrada estándar.
+        scratch_root: carpeta en el disco de los checkpoints; dentro se crea una temporal que se
+            borra siempre.
+        command: el programa que mide; recibe el fichero de resultado y la carpeta temporal.
+    """
+    scratch_root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="preflight-", dir=scratch_root) as folder:
+        result = Path(folder) / "result.json"
+        errors = Path(folder) / "stderr.txt"
+        with errors.open("wb") as stream:
+            finished = subprocess.run(
+                [*command, str(result), folder],
+                input=config.model_dump_json().encode("utf-8"),
+                stderr=stream,
+                env=_environment(),
+                check=False,
+            )
+        return _outcome(finished.returncode, result, errors)
+
+
+def _environment() -> dict[str, str]:
+    """El entorno del hijo, que debe importar este mismo `enlace` desde cualquier carpeta."""
+    package = enlace.__file__
+    assert package is not None
+    paths = [str(Path(package).parent.parent), os.environ.get("PYTHONPATH", "")]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def _outcome(code: int, result: Path, errors: Path) -> Outcome:
+    if code == -signal.SIGKILL:
+        return Failure(kind="killed", detail="SIGKILL")
+    if code < 0:
+        return Failure(kind="crashed", detail=_with_last_words(signal.Signals(-code).name, errors))
+    if code == 0 and result.is_file():
+        try:
+            return _OUTCOME.validate_json(result.read_bytes())
+        except ValidationError:
+            return Failure(kind="crashed", detail="escribió un resultado ilegible")
+    return Failure(kind="crashed", detail=_with_last_words(f"código de salida {code}", errors))
+
+
+def _with_last_words(cause: str, errors: Path) -> str:
+    lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return f"{cause}: {lines[-1].strip()[:_LAST_WORDS]}" if lines else cause

@@ -1,0 +1,62 @@
+"""El sello de una máquina: «esta configuración se midió aquí y pasó».
+
+Vive fuera de DVC y de git (`.enlace/preflight/`), porque un veredicto viaja con el repositorio y
+una medida no: quien clona el proyecto en otra máquina debe medir en la suya.
+"""
+
+import hashlib
+import json
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from enlace.backends import DeviceDescription
+from enlace.files import write_json
+
+STAMP_FOLDER = Path(".enlace/preflight")
+_MACHINE_ID_FILE = Path("/etc/machine-id")
+_MACHINE_DIGITS = 12
+_KEY_DIGITS = 16
+
+
+def machine_id(description: DeviceDescription, machine_file: Path = _MACHINE_ID_FILE) -> str:
+    """Doce cifras hexadecimales de la máquina, su dispositivo y la versión de torch.
+
+    Sin `/etc/machine-id` (algunos contenedores) se usa el nombre de la máquina. Cambiar de tarjeta
+    o de torch pide medir otra vez.
+    """
+    try:
+        machine = machine_file.read_text(encoding="ascii").strip()
+    except OSError:
+        machine = ""
+    parts = [machine or platform.node(), description.name, torch.__version__]
+    return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()[:_MACHINE_DIGITS]
+
+
+def stamp_path(root: Path, machine: str, key: str) -> Path:
+    """Dónde está el sello de `key` (la clave del veredicto) para `machine`."""
+    return root / STAMP_FOLDER / f"{machine}-{key[:_KEY_DIGITS]}.json"
+
+
+def write_stamp(root: Path, machine: str, key: str, device: str) -> Path:
+    """Sella la configuración `key` en esta máquina y devuelve la ruta."""
+    path = stamp_path(root, machine, key)
+    stamp = {"machine": machine, "key": key, "device": device, "torch": torch.__version__}
+    write_json(path, stamp)
+    return path
+
+
+def has_stamp(root: Path, machine: str, key: str) -> bool:
+    """Si esta máquina tiene un sello legible y de esa misma clave; uno dañado no cuenta."""
+    try:
+        stamp: Any = json.loads(stamp_path(root, machine, key).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(stamp, dict) and (stamp.get("machine"), stamp.get("key")) == (machine, key)
+
+
+def remove_stamp(root: Path, machine: str, key: str) -> None:
+    """Borra el sello, si lo hay."""
+    stamp_path(root, machine, key).unlink(missing_ok=True)

@@ -1,0 +1,49 @@
+from pathlib import Path
+
+import pytest
+
+from enlace.backends import DeviceDescription
+from enlace.preflight.stamp import has_stamp, machine_id, remove_stamp, stamp_path, write_stamp
+
+CARD = DeviceDescription("cuda", "NVIDIA GeForce RTX 2060", (7, 5), 6 << 30)
+OTHER_CARD = DeviceDescription("cuda", "NVIDIA GeForce RTX 3060", (8, 6), 12 << 30)
+KEY, OTHER_KEY = "a" * 64, "b" * 64
+
+
+def test_el_sello_va_y_vuelve_solo_para_su_maquina_y_su_clave(tmp_path: Path) -> None:
+    path = write_stamp(tmp_path, "maquina00001", KEY, CARD.name)
+    assert path == tmp_path / ".enlace/preflight/maquina00001-aaaaaaaaaaaaaaaa.json"
+    assert has_stamp(tmp_path, "maquina00001", KEY)
+    assert not has_stamp(tmp_path, "maquina00002", KEY)
+    assert not has_stamp(tmp_path, "maquina00001", OTHER_KEY)
+    remove_stamp(tmp_path, "maquina00001", KEY)
+    assert not has_stamp(tmp_path, "maquina00001", KEY)
+    remove_stamp(tmp_path, "maquina00001", KEY)
+
+
+def test_un_sello_copiado_con_otro_nombre_no_vale(tmp_path: Path) -> None:
+    path = write_stamp(tmp_path, "maquina00001", KEY, CARD.name)
+    path.rename(stamp_path(tmp_path, "maquina00002", KEY))
+    assert not has_stamp(tmp_path, "maquina00002", KEY)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"key": 1}'])
+def test_un_sello_danado_cuenta_como_ausente(tmp_path: Path, content: bytes) -> None:
+    write_stamp(tmp_path, "maquina00001", KEY, CARD.name).write_bytes(content)
+    assert not has_stamp(tmp_path, "maquina00001", KEY)
+
+
+def test_la_maquina_cambia_con_el_equipo_y_con_la_tarjeta(tmp_path: Path) -> None:
+    one, two = tmp_path / "una", tmp_path / "otra"
+    one.write_text("0123\n", encoding="ascii")
+    two.write_text("4567\n", encoding="ascii")
+    identities = {machine_id(CARD, one), machine_id(OTHER_CARD, one), machine_id(CARD, two)}
+    assert len(identities) == 3
+    assert machine_id(CARD, one) == machine_id(CARD, one)
+    assert all(len(identity) == 12 and int(identity, 16) >= 0 for identity in identities)
+
+
+def test_sin_identificador_del_sistema_sigue_habiendo_uno_estable(tmp_path: Path) -> None:
+    empty = tmp_path / "vacía"
+    empty.touch()
+    assert machine_id(CARD, tmp_path / "no-existe") == machine_id(CARD, empty)

@@ -1,0 +1,149 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enlace.preflight.measurement import DiskUse, Failure, LossScaling, MemoryUse
+from enlace.preflight.verdict import judge, skip_bound, verdict_key, write_verdict
+from tests.preflight.support_preflight import GIB, made_up, memory, scaling
+from tests.support import make_config
+
+CONFIG = make_config()
+MARGIN = int(0.1 * 4 * GIB)
+"""La configuración de prueba declara 4 GiB y pide libre el 10 %."""
+
+
+def test_lo_que_cabe_con_margen_pasa_sin_avisos() -> None:
+    verdict = judge(CONFIG, made_up())
+    assert (verdict.passed, verdict.fit) == (True, "cabe")
+    assert (verdict.reasons, verdict.warnings) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("peak", "fit"),
+    [
+        (4 * GIB - MARGIN, "cabe"),
+        (4 * GIB - MARGIN + 1, "justo"),
+        (4 * GIB, "justo"),
+        (4 * GIB + 1, "no cabe"),
+    ],
+)
+def test_el_limite_de_memoria_es_exacto(peak: int, fit: str) -> None:
+    verdict = judge(CONFIG, made_up(memory=memory(peak)))
+    assert verdict.fit == fit
+    assert verdict.passed == (fit == "cabe")
+
+
+def test_manda_la_memoria_libre_si_es_menor_que_la_del_perfil() -> None:
+    verdict = judge(CONFIG, made_up(memory=memory(2 * GIB, free_bytes=2 * GIB - 1)))
+    assert verdict.fit == "no cabe"
+    assert "necesita 2,00\u00a0GiB y hay 2,00\u00a0GiB" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("micro_batch", "remedy"),
+    [
+        (8, "baja hardware.micro_batch de 8 a 4"),
+        (2, "baja hardware.micro_batch de 2 a 1"),
+        (1, "elige un modelo más pequeño"),
+    ],
+)
+def test_el_remedio_de_memoria_es_un_micro_batch_que_divide_el_paso(
+    micro_batch: int, remedy: str
+) -> None:
+    config = make_config({"hardware.micro_batch": micro_batch})
+    assert remedy in judge(config, made_up(memory=memory(9 * GIB))).reasons[0]
+
+
+def test_el_remedio_salta_los_micro_batch_que_no_dividen() -> None:
+    config = make_config({"hardware.micro_batch": 5, "train.tokens_per_step": 32 * 15})
+    assert "de 5 a 3" in judge(config, made_up(memory=memory(9 * GIB))).reasons[0]
+
+
+def test_un_reintento_del_asignador_es_ir_al_limite() -> None:
+    verdict = judge(CONFIG, made_up(memory=memory(GIB, allocation_retries=1)))
+    assert (verdict.passed, verdict.fit) == (False, "justo")
+
+
+@pytest.mark.parametrize("use", [memory(None), memory(GIB, free_bytes=None)])
+def test_lo_que_no_se_pudo_medir_se_avisa_y_no_se_da_por_bueno(use: MemoryUse) -> None:
+    verdict = judge(CONFIG, made_up(memory=use))
+    assert (verdict.passed, verdict.fit) == (True, "no medido")
+    assert len(verdict.warnings) == 1
+
+
+def test_el_disco_justo_pasa_y_un_byte_menos_no() -> None:
+    tight = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=2999)
+    verdict = judge(CONFIG, made_up(disk=tight))
+    assert judge(CONFIG, made_up()).passed
+    assert not verdict.passed
+    assert "train.keep_last=2" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("losses", [{"first_loss": None}, {"last_loss": None}])
+def test_una_perdida_no_finita_no_pasa(losses: dict[str, Any]) -> None:
+    verdict = judge(CONFIG, made_up(**losses))
+    assert not verdict.passed
+    assert "no es finita" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("use", "passed", "warned"),
+    [
+        (scaling(), True, False),
+        (scaling(skips=1, steps=4), True, True),
+        (scaling(skips=2, steps=4), False, False),
+        (scaling(skips=2, steps=5), True, True),
+        (scaling(skips=6, steps=20), False, False),
+        (scaling(calibration_skips=7, steps=0), False, False),
+        (scaling(calibration_skips=6), True, False),
+    ],
+)
+def test_los_saltos_de_fp16_se_juzgan_por_el_intervalo_de_crecimiento(
+    use: LossScaling, passed: bool, warned: bool
+) -> None:
+    # fp16_growth_interval = 5: un salto por intervalo, más uno, es lo normal.
+    verdict = judge(CONFIG, made_up(dtype="fp16", loss_scaling=use))
+    assert (verdict.passed, bool(verdict.warnings)) == (passed, warned)
+
+
+def test_cero_saltos_solo_demuestran_una_cota() -> None:
+    assert skip_bound(scaling(steps=100)) == 3 / 100
+    assert skip_bound(scaling(steps=2)) == 1.0
+    assert skip_bound(scaling(steps=0)) is None
+    assert skip_bound(scaling(skips=1)) is None
+
+
+def test_se_dicen_todos_los_motivos_a_la_vez() -> None:
+    full = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=0)
+    bad = made_up(memory=memory(9 * GIB), disk=full, last_loss=None)
+    assert len(judge(CONFIG, bad).reasons) == 3
+
+
+@pytest.mark.parametrize(
+    ("failure", "fit", "piece"),
+    [
+        (Failure(kind="memory", detail="x"), "no cabe", "baja hardware.micro_batch de 2 a 1"),
+        (Failure(kind="killed", detail="SIGKILL"), "no cabe", "SIGKILL"),
+        (Failure(kind="crashed", detail="SIGABRT"), "no medido", "SIGABRT"),
+        (Failure(kind="refused", detail="bf16 no es nativo"), "no medido", "bf16 no es nativo"),
+    ],
+)
+def test_una_medida_fallida_nunca_pasa_y_dice_por_que(
+    failure: Failure, fit: str, piece: str
+) -> None:
+    verdict = judge(CONFIG, failure)
+    assert not verdict.passed
+    assert verdict.fit == fit
+    assert piece in verdict.reasons[0]
+
+
+def test_el_veredicto_tiene_bytes_estables_y_su_clave_solo_depende_de_los_valores(
+    tmp_path: Path,
+) -> None:
+    key = verdict_key({"train.steps": 300, "hardware.dtype": "fp32"})
+    assert key == verdict_key({"hardware.dtype": "fp32", "train.steps": 300})
+    assert key != verdict_key({"train.steps": 301, "hardware.dtype": "fp32"})
+    write_verdict(tmp_path / "verdict.json", key)
+    expected = f'{{\n  "key": "{key}",\n  "passed": true\n}}\n'
+    assert (tmp_path / "verdict.json").read_text("utf-8") == expected
