@@ -1,21 +1,28 @@
 """Escrituras enteras (temporal + fsync + rename), resúmenes SHA-256 y JSON canónico.
 
 Un fichero o una carpeta escritos con estas funciones existen completos o no existen: un corte de
-luz en mitad de la escritura deja lo anterior intacto y, a lo sumo, un temporal `.tmp-…` huérfano.
+luz en mitad de la escritura deja lo anterior intacto y, a lo sumo, un temporal `.tmp-…` huérfano,
+que borra `remove_temporaries`.
 """
 
+import ctypes
+import errno
+import glob
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 TEMPORARY_PREFIX = ".tmp-"
-_READ_BLOCK = 1 << 20
+_RETIRED_PREFIX = f"{TEMPORARY_PREFIX}old-"
+_TOKEN_BYTES = 6
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
 
 
 def fsync_dir(path: Path) -> None:
@@ -40,17 +47,16 @@ def fsync_file(path: Path) -> None:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Cede una ruta temporal vecina de `path`; al salir bien la fija en el disco y la renombra.
 
-    Si el bloque falla, el temporal se borra y `path` queda como estaba.
+    Si el bloque falla, el temporal se borra y `path` queda como estaba. El fichero nuevo lleva los
+    permisos de la umask, y si `path` era un enlace se sustituye el enlace, no lo enlazado.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _sibling(TEMPORARY_PREFIX, path)
+    # Crear el fichero aquí, y no con mkstemp, deja que el sistema aplique la umask: leerla obliga
+    # a cambiarla un instante, y otro hilo podría crear un fichero justo entonces.
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
         yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
         fsync_file(temporary)
         os.replace(temporary, path)
         fsync_dir(path.parent)
@@ -64,26 +70,76 @@ def atomic_file(path: Path) -> Iterator[Path]:
 def atomic_dir(path: Path) -> Iterator[Path]:
     """Cede una carpeta temporal vecina de `path`; al salir bien la fija y la pone en su lugar.
 
-    Una carpeta anterior con el mismo nombre se aparta antes del renombrado y se borra después, de
-    modo que en ningún momento hay bajo `path` una mezcla de las dos.
+    Si `path` ya existe, las dos se intercambian de una vez: no hay instante en que falte. Donde el
+    sistema de ficheros no sabe intercambiar, la anterior se aparta antes; un corte entre los dos
+    renombrados lo deshace `remove_temporaries`, o la siguiente escritura de `path`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY_PREFIX}{path.name}-", dir=path.parent))
-    temporary.chmod(0o755)
+    _restore_retired(path.parent, path.name)
+    temporary = _sibling(TEMPORARY_PREFIX, path)
+    temporary.mkdir()
     try:
         yield temporary
         for file in sorted(temporary.rglob("*")):
-            fsync_dir(file) if file.is_dir() else fsync_file(file)
+            if not file.is_symlink():
+                fsync_dir(file) if file.is_dir() else fsync_file(file)
         fsync_dir(temporary)
-        retired = temporary.with_name(temporary.name + "-anterior")
-        if path.exists():
-            os.rename(path, retired)
-        os.rename(temporary, path)
+        _put_in_place(temporary, path)
         fsync_dir(path.parent)
-        shutil.rmtree(retired, ignore_errors=True)
+    finally:
+        # Aquí queda lo escrito a medias o, tras un intercambio, la carpeta anterior.
+        _remove(temporary)
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    if not os.path.lexists(path):
+        os.rename(temporary, path)
+        return
+    if _exchange(temporary, path):
+        return
+    retired = _sibling(_RETIRED_PREFIX, path)
+    os.rename(path, retired)
+    try:
+        os.rename(temporary, path)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        os.rename(retired, path)
         raise
+    _remove(retired)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Intercambia dos rutas de una vez (renameat2); False si aquí no se puede."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        return False
+    names = (os.fsencode(first), os.fsencode(second))
+    if renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM):
+        return False
+    raise OSError(code, os.strerror(code), str(second))
+
+
+def _sibling(prefix: str, path: Path) -> Path:
+    return path.with_name(f"{prefix}{secrets.token_hex(_TOKEN_BYTES)}-{path.name}")
+
+
+def _restore_retired(folder: Path, name: str = "*") -> None:
+    """Devuelve a su sitio la carpeta apartada por una escritura que se cortó a medio cambio."""
+    token = "[0-9a-f]" * (2 * _TOKEN_BYTES)
+    pattern = name if name == "*" else glob.escape(name)
+    for retired in sorted(folder.glob(f"{_RETIRED_PREFIX}{token}-{pattern}")):
+        _, _, original = retired.name.removeprefix(_RETIRED_PREFIX).partition("-")
+        if not os.path.lexists(folder / original):
+            os.rename(retired, folder / original)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -116,16 +172,20 @@ def sha256_json(value: Any) -> str:
 
 def sha256_file(path: Path) -> str:
     """SHA-256 hexadecimal del contenido de un fichero, leído por bloques."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(_READ_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def remove_temporaries(folder: Path) -> list[Path]:
-    """Borra los temporales que un corte dejó en `folder` y devuelve cuáles eran."""
-    orphans = sorted(folder.glob(f"{TEMPORARY_PREFIX}*")) if folder.is_dir() else []
+    """Borra los temporales que un corte dejó en `folder` y devuelve cuáles eran.
+
+    Antes devuelve a su sitio la carpeta que se hubiera apartado sin llegar a sustituirla. Solo
+    puede llamarla quien tenga la carpeta para sí: se llevaría lo que otro proceso está escribiendo.
+    """
+    if not folder.is_dir():
+        return []
+    _restore_retired(folder)
+    orphans = sorted(folder.glob(f"{TEMPORARY_PREFIX}*"))
     for orphan in orphans:
-        shutil.rmtree(orphan) if orphan.is_dir() else orphan.unlink()
+        _remove(orphan)
     return orphans
