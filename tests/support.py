@@ -95,7 +95,7 @@ _TINY: dict[str, Any] = {
 
 def tiny_values(changes: dict[str, Any] | None = None) -> dict[str, Any]:
     """Los valores de la configuración diminuta, con `changes` {"train.lr": 1e-3} aplicados."""
-    values = _copy(_TINY)
+    values: dict[str, Any] = _copy(_TINY)
     for dotted, value in (changes or {}).items():
         *parents, leaf = dotted.split(".")
         section = values

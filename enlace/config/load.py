@@ -7,6 +7,9 @@ puede bajarlo en `overrides`, y `dvc exp run -S train.lr=3e-4` manda sobre los d
 """
 
 import difflib
+import json
+import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,7 @@ RUNS_FOLDER = Path("configs/runs")
 
 _HEADER = """\
 # La configuración completa del run actual: lo único que leen las etapas de DVC.
-# La escribió `make params RUN={run}`{changes}. Para cambiarla:
+# La escribió `make params RUN={run}{changes}`. Para cambiarla:
 #   make params RUN={run} SET="train.lr=3e-4"    otro run u otros valores
 #   dvc exp run --temp -S train.lr=3e-4          un experimento aparte
 # Los cambios permanentes van en configs/. `make check-params` muestra qué difiere del run.
@@ -45,32 +48,39 @@ def load_config(path: str | Path) -> Config:
 def load_values(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Los valores resueltos sin validar y, por hoja, el fichero del que salió cada uno."""
     document = read_yaml(path)
-    kinds = {name: type(document.get(name)) for name in SECTIONS if name in document}
-    presets = [name for name, kind in kinds.items() if kind is str]
-    if presets and len(presets) == len(kinds):
+    sections = {name: document[name] for name in SECTIONS if name in document}
+    presets = [name for name, value in sections.items() if isinstance(value, str)]
+    inline = [name for name, value in sections.items() if isinstance(value, Mapping)]
+    is_run = "overrides" in document or len(presets) > len(inline)
+    if is_run:
         return _resolve_run(path, document)
     if presets:
-        name = presets[0]
+        name, run = presets[0], document.get("run_name", "…")
         raise ConfigError(
-            f"{path}: {name} = {show(document[name])} es el nombre de una capa y las otras "
-            f"secciones llevan valores; cámbiala con `make params RUN={document.get('run_name')} "
-            f'SET="{name}={document[name]}"`'
+            f"{path}: {name} = {show(document[name])} es el nombre de una capa y aquí van sus "
+            f'valores; escríbelos con `make params RUN={run} SET="{name}={document[name]}"`'
         )
     return document, dict.fromkeys((key for key, _ in leaves(document)), str(path))
 
 
 def validate(values: Mapping[str, Any], origins: Mapping[str, str], source: str) -> Config:
-    """Valida los valores resueltos.
+    """Valida los valores resueltos; `origins` da el fichero de cada hoja y `source` el principal.
 
     Raises:
         ConfigError: con una frase por fallo.
     """
 
     def origin(dotted: str) -> str:
-        if dotted in origins:
-            return origins[dotted]
-        inside = {file for key, file in origins.items() if key.startswith(f"{dotted}.")}
-        return inside.pop() if len(inside) == 1 else source
+        path = dotted
+        while path:
+            if path in origins:
+                return origins[path]
+            inside = Counter(file for key, file in origins.items() if key.startswith(f"{path}."))
+            if inside:
+                # Lo que falta en una sección falta en su capa, de donde sale la mayoría.
+                return inside.most_common(1)[0][0]
+            path = path.rpartition(".")[0]
+        return source
 
     try:
         return Config.model_validate(values)
@@ -94,13 +104,9 @@ def run_path(name: str, root: Path = Path()) -> Path:
     Raises:
         ConfigError: si no existe, con la lista de los que hay.
     """
-    path = root / RUNS_FOLDER / f"{name}.yaml"
-    if not path.is_file():
-        known = sorted(file.stem for file in (root / RUNS_FOLDER).glob("*.yaml"))
-        raise ConfigError(
-            f"el run «{name}» no existe en {RUNS_FOLDER}; elige entre: {', '.join(known)}"
-        )
-    return path
+    if path := _yaml_named(root / RUNS_FOLDER, name):
+        return path
+    raise ConfigError(f"el run {show(name)} no existe; {_choices(root / RUNS_FOLDER)}")
 
 
 def resolve(name: str, settings: list[str], root: Path = Path()) -> Config:
@@ -120,14 +126,19 @@ def resolve(name: str, settings: list[str], root: Path = Path()) -> Config:
         if key not in SECTIONS:
             _assign(values, key, value, "SET")
             origins[key] = "SET"
+    if values["run_name"] != name:
+        # `make check-params` busca el run por este nombre, y la carpeta del run lo lleva.
+        raise ConfigError(
+            f"{origins['run_name']}: run_name = {show(values['run_name'])} y el fichero se llama "
+            f"{path.name}; pon run_name: {name} o cambia el nombre del fichero"
+        )
     return validate(values, origins, str(path))
 
 
 def write_params(config: Config, settings: list[str], root: Path = Path()) -> Path:
     """Escribe `params.yaml` entero, con su cabecera, y devuelve la ruta."""
-    changes = f' SET="{" ".join(settings)}"' if settings else ""
     path = root / PARAMS_FILE
-    header = _HEADER.format(run=config.run_name, changes=changes)
+    header = _HEADER.format(run=config.run_name, changes=_shell_setting(settings))
     write_text(path, header + dump_yaml(config.model_dump(mode="json")))
     return path
 
@@ -154,13 +165,23 @@ def _resolve_run(path: Path, document: dict[str, Any]) -> tuple[dict[str, Any], 
         raise ConfigError(f"{path}: falta la clave {missing[0]}; un run la necesita")
     values: dict[str, Any] = {"run_name": document["run_name"]}
     origins = {"run_name": str(path)}
-    for section in SECTIONS:
-        layer = _layer_path(path, section, document[section])
+    layers = {section: _layer_path(path, section, document[section]) for section in SECTIONS}
+    for layer in layers.values():
         _merge_layer(values, origins, read_yaml(layer), layer)
-    overrides = document.get("overrides") or {}
-    if not isinstance(overrides, Mapping):
-        raise ConfigError(f"{path}: overrides = {show(overrides)} debe ser un mapa de secciones")
-    for key, value in leaves(overrides):
+    for section, layer in layers.items():
+        _check_layer_stays_home(section, str(layer), values, origins)
+    overrides = document.get("overrides")
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise ConfigError(
+            f"{path}: overrides = {show(overrides)} debe ser un mapa; escribe secciones y claves"
+        )
+    changed: set[str] = set()
+    for key, value in leaves(overrides or {}):
+        if key in changed:
+            raise ConfigError(
+                f"{path}: overrides repite la clave {key} = {show(value)}; deja solo una"
+            )
+        changed.add(key)
         _assign(values, key, value, str(path))
         origins[key] = str(path)
     return values, origins
@@ -168,23 +189,39 @@ def _resolve_run(path: Path, document: dict[str, Any]) -> tuple[dict[str, Any], 
 
 def _layer_path(run: Path, section: str, name: object) -> Path:
     folder = run.parent.parent / section
-    layer = folder / f"{name}.yaml"
-    if not isinstance(name, str) or not layer.is_file():
-        known = sorted(file.stem for file in folder.glob("*.yaml"))
+    if isinstance(name, Mapping):
         raise ConfigError(
-            f"{run}: la capa {section} = {show(name)} no existe en {folder}; "
-            f"elige entre: {', '.join(known)}"
+            f"{run}: {section} lleva valores y en un run va el nombre de una capa; "
+            f"pásalos a overrides. {_choices(folder).capitalize()}"
         )
-    return layer
+    if layer := _yaml_named(folder, name):
+        return layer
+    raise ConfigError(f"{run}: la capa {section} = {show(name)} no existe; {_choices(folder)}")
+
+
+def _yaml_named(folder: Path, name: object) -> Path | None:
+    """El fichero `name`.yaml de la carpeta; se busca en la lista, sin componer rutas ajenas."""
+    return next((file for file in folder.glob("*.yaml") if file.stem == name), None)
+
+
+def _choices(folder: Path) -> str:
+    known = ", ".join(sorted(file.stem for file in folder.glob("*.yaml")))
+    if known:
+        return f"elige en {folder} entre: {known}"
+    return f"no hay ningún YAML en {folder}, ¿estás en la raíz del proyecto?"
 
 
 def _merge_layer(
     values: dict[str, Any], origins: dict[str, str], layer: dict[str, Any], path: Path
 ) -> None:
     for key, value in leaves(layer):
-        if key in origins:
+        # También chocan una clave y la sección que la contiene: `model: null` y `model.seq_len: 8`.
+        taken = next((k for k in origins if f"{k}.".startswith(f"{key}.")), None) or next(
+            (k for k in origins if f"{key}.".startswith(f"{k}.")), None
+        )
+        if taken:
             raise ConfigError(
-                f"{path}: la clave {key} = {show(value)} ya la pone {origins[key]}; "
+                f"{path}: la clave {key} = {show(value)} ya la pone {origins[taken]}; "
                 "déjala en una sola capa (para cambiarla en un run, usa overrides)"
             )
         origins[key] = str(path)
@@ -193,6 +230,19 @@ def _merge_layer(
         for parent in parents:
             section = section.setdefault(parent, {})
         section[leaf] = value
+
+
+def _check_layer_stays_home(
+    section: str, layer: str, values: dict[str, Any], origins: dict[str, str]
+) -> None:
+    flat = dict(leaves(values))
+    for key, file in origins.items():
+        home = key.partition(".")[0]
+        if file == layer and home != section and home in SECTIONS:
+            raise ConfigError(
+                f"{layer}: la clave {key} = {show(flat.get(key))} no es de {section}; pásala a "
+                f"la capa de {home} o a los overrides del run"
+            )
 
 
 def _split_setting(item: str) -> tuple[str, Any]:
@@ -210,6 +260,21 @@ def _assign(values: dict[str, Any], key: str, value: Any, source: str) -> None:
     if not isinstance(section, dict) or leaf not in section or isinstance(section[leaf], dict):
         known = [name for name, _ in leaves(values)]
         close = difflib.get_close_matches(key, known, n=1)
-        hint = f"¿querías decir {close[0]}?" if close else "mira params.yaml para ver las que hay"
+        hint = f"¿querías decir {close[0]}?" if close else "mira en params.yaml las que hay"
+        if any(name.startswith(f"{key}.") for name in known):
+            raise ConfigError(
+                f"{source}: {key} = {show(value)} es una sección; escribe sus claves una a una"
+            )
         raise ConfigError(f"{source}: la clave {key} = {show(value)} no existe; {hint}")
     section[leaf] = value
+
+
+def _shell_setting(settings: list[str]) -> str:
+    """Lo que va tras `RUN=…` para repetir la orden; siempre cabe en una línea de comentario."""
+    if not settings:
+        return ""
+    text = " ".join(settings)
+    if not text.isprintable():
+        text = json.dumps(text)[1:-1]
+    quoted = shlex.quote(text) if set(text) & set('"$`\\!') else f'"{text}"'
+    return f" SET={quoted}"

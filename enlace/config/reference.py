@@ -7,7 +7,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from enlace.config.schema import Config, Section
+from enlace.config.fields import LARGEST_INT, Section
+from enlace.config.schema import Config
 
 RULES = (
     "`model.d_model` es divisible entre `model.n_head`, y el cociente es par (RoPE gira pares).",
@@ -19,6 +20,7 @@ RULES = (
     "Con `hardware.device: cpu`, `hardware.sdpa_backend` es `flash` o `math`.",
     "Con `data.tokenizer.kind: byte`, `model.vocab_size` es 256 y `data.format` es `text`.",
     "Con `data.tokenizer.kind: bpe`, `model.vocab_size` está entre 273 y 65536.",
+    "`train.fp16_init_scale` no es menor que `train.fp16_min_scale`.",
 )
 """Reglas que cruzan claves; `tests/config/test_reference.py` tiene un contraejemplo de cada una."""
 
@@ -113,7 +115,11 @@ def _values(schema: Mapping[str, Any]) -> str:
 
 def _bounds(schema: Mapping[str, Any]) -> Iterator[str]:
     signs = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-    found = [f"{sign} {_number(schema[key])}" for key, sign in signs.items() if key in schema]
+    found = [
+        f"{sign} {_number(schema[key])}"
+        for key, sign in signs.items()
+        if key in schema and schema[key] != LARGEST_INT
+    ]
     if found:
         yield " y ".join(found)
 

@@ -6,49 +6,41 @@ pueden cambiar a mitad de un entrenamiento sin cambiar las cuentas; el resto for
 """
 
 import math
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from enlace.config.fields import (
+    Count,
+    CountOrZero,
+    Fraction,
+    Name,
+    Pattern,
+    Positive,
+    PositiveOrZero,
+    Section,
+    SettingError,
+    StepsOrFraction,
+    Text,
+)
 from enlace.files import sha256_json
 
-Count = Annotated[int, Field(gt=0)]
-CountOrZero = Annotated[int, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-StepsOrFraction = Annotated[
-    Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, lt=1)],
-    Field(union_mode="left_to_right"),
+__all__ = [
+    "BYTE_VOCABULARY",
+    "FIRST_BPE_ID",
+    "Config",
+    "DataConfig",
+    "EvaluationConfig",
+    "HardwareConfig",
+    "ModelConfig",
+    "Section",
+    "TokenizerConfig",
+    "TrainConfig",
 ]
 
 FIRST_BPE_ID = 16
 """Ids que el vocabulario BPE reserva antes de los 256 bytes (tokens especiales y reservados)."""
 BYTE_VOCABULARY = 256
-
-
-class Section(BaseModel):
-    """Base de las secciones: inmutable, estricta y sin claves desconocidas."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        protected_namespaces=(),
-    )
-
-    operational: ClassVar[frozenset[str]] = frozenset({"name"})
-
-    def identity_values(self) -> dict[str, Any]:
-        """Los valores validados que deciden el resultado, listos para JSON canónico."""
-        values: dict[str, Any] = {}
-        for key in type(self).model_fields:
-            value = getattr(self, key)
-            if key in self.operational:
-                continue
-            values[key] = value.identity_values() if isinstance(value, Section) else value
-        return values
 
 
 class HardwareConfig(Section):
@@ -76,9 +68,9 @@ class HardwareConfig(Section):
         description="núcleo de atención"
     )
     micro_batch: Count = Field(description="secuencias que caben a la vez")
-    compile: bool = Field(description="usar torch.compile")
+    compile: bool = Field(description="uso de torch.compile")
     loss_chunk_rows: Count = Field(description="filas de logits que la pérdida calcula a la vez")
-    threads: CountOrZero = Field(description="hilos de CPU (0: los que elija torch)")
+    threads: CountOrZero = Field(description="hilos de CPU; con 0, los que elija torch")
     memory_gib: Positive = Field(description="memoria del dispositivo, en GiB")
     memory_margin: Fraction = Field(description="fracción de la memoria que debe quedar libre")
     preflight_steps: Count = Field(description="pasos de optimizador que mide el preflight")
@@ -86,9 +78,9 @@ class HardwareConfig(Section):
     @model_validator(mode="after")
     def _backend_exists(self) -> Self:
         if self.device == "cpu" and self.sdpa_backend not in ("math", "flash"):
-            raise ValueError(
-                f"sdpa_backend={self.sdpa_backend!r} no existe en CPU; "
-                "pon hardware.sdpa_backend: flash o math"
+            raise SettingError(
+                f"hardware.sdpa_backend = {self.sdpa_backend} no existe con hardware.device = cpu; "
+                "pon hardware.sdpa_backend: flash (o math)"
             )
         return self
 
@@ -100,16 +92,18 @@ class ModelConfig(Section):
     vocab_size: Count = Field(description="tamaño del vocabulario")
     n_layer: Count = Field(description="número de capas")
     n_head: Count = Field(description="cabezas de consulta")
-    n_kv_head: Count = Field(description="cabezas de clave y valor (GQA)")
+    n_kv_head: Count = Field(description="cabezas de clave y valor")
     d_model: Count = Field(description="anchura del modelo")
     seq_len: Count = Field(description="longitud de contexto, en tokens")
-    ffn_mult: Positive = Field(default=8 / 3, description="anchura de la FFN respecto a d_model")
+    ffn_mult: Annotated[float, Field(gt=0, le=64)] = Field(
+        default=8 / 3, description="anchura de la FFN respecto a d_model"
+    )
     ffn_multiple_of: Count = Field(default=64, description="múltiplo al que se redondea la FFN")
     rope_theta: Positive = Field(default=10000.0, description="base de RoPE")
     norm_eps: Positive = Field(default=1e-5, description="épsilon de RMSNorm")
-    tie_embeddings: bool = Field(default=True, description="compartir embeddings y salida")
+    tie_embeddings: bool = Field(default=True, description="embeddings y salida compartidos")
     qk_norm: bool = Field(default=True, description="RMSNorm en consultas y claves")
-    z_loss_weight: Annotated[float, Field(ge=0)] = Field(default=1e-4, description="peso de z-loss")
+    z_loss_weight: PositiveOrZero = Field(default=1e-4, description="peso de z-loss")
     dropout: Fraction = Field(default=0.0, description="probabilidad de dropout")
     init_std: Positive = Field(default=0.02, description="desviación típica inicial")
 
@@ -127,19 +121,19 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _shapes_divide(self) -> Self:
         if self.d_model % self.n_head:
-            raise ValueError(
-                f"d_model={self.d_model} no es divisible entre n_head={self.n_head}; "
-                "cambia uno de los dos"
+            raise SettingError(
+                f"model.d_model = {self.d_model} no es divisible entre model.n_head = "
+                f"{self.n_head}; cambia uno de los dos"
             )
         if self.head_dim % 2:
-            raise ValueError(
-                f"head_dim = d_model/n_head = {self.head_dim} es impar y RoPE gira pares; "
-                "cambia model.n_head o model.d_model"
+            raise SettingError(
+                f"model.d_model = {self.d_model} entre model.n_head = {self.n_head} da cabezas de "
+                f"{self.head_dim}, impar, y RoPE gira pares; cambia uno de los dos"
             )
         if self.n_head % self.n_kv_head:
-            raise ValueError(
-                f"n_head={self.n_head} no es divisible entre n_kv_head={self.n_kv_head}; "
-                f"pon model.n_kv_head a un divisor de {self.n_head}"
+            raise SettingError(
+                f"model.n_head = {self.n_head} no es divisible entre model.n_kv_head = "
+                f"{self.n_kv_head}; pon en model.n_kv_head un divisor de {self.n_head}"
             )
         return self
 
@@ -160,23 +154,29 @@ class TrainConfig(Section):
     beta1: Fraction = Field(description="beta1 de AdamW")
     beta2: Fraction = Field(description="beta2 de AdamW")
     eps: Positive = Field(description="épsilon de AdamW")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(description="decaimiento de las matrices")
+    weight_decay: PositiveOrZero = Field(description="decaimiento de las matrices")
     grad_clip: Positive = Field(description="norma máxima del gradiente")
     schedule: Literal["wsd", "cosine"] = Field(description="forma de la tasa de aprendizaje")
-    warmup: StepsOrFraction = Field(description="calentamiento: pasos (entero) o fracción (<1)")
-    decay: StepsOrFraction = Field(description="decaimiento final: pasos (entero) o fracción (<1)")
+    warmup: StepsOrFraction = Field(description="calentamiento")
+    decay: StepsOrFraction = Field(description="decaimiento final")
     decay_shape: Literal["linear", "sqrt"] = Field(description="forma del decaimiento de WSD")
     final_lr_fraction: Fraction = Field(description="tasa final como fracción de la máxima")
     fp16_init_scale: Positive = Field(description="escala inicial de la pérdida en fp16")
     fp16_growth_interval: Count = Field(description="pasos buenos antes de doblar la escala")
-    fp16_min_scale: Positive = Field(description="escala por debajo de la cual se aborta")
-    fp16_max_skips: Count = Field(description="pasos saltados seguidos que abortan")
+    fp16_min_scale: Positive = Field(
+        description="escala por debajo de la cual se detiene el entrenamiento"
+    )
+    fp16_max_skips: Count = Field(
+        description="pasos saltados seguidos que detienen el entrenamiento"
+    )
     log_every: Count = Field(description="pasos entre registros")
     eval_every: Count = Field(description="pasos entre validaciones")
     eval_tokens: Count = Field(description="tokens de validación durante el entrenamiento")
     save_every: Count = Field(description="pasos entre checkpoints")
     keep_last: Count = Field(description="checkpoints recientes que se conservan")
-    keep_every: CountOrZero = Field(description="conservar para siempre uno cada N pasos (0: no)")
+    keep_every: CountOrZero = Field(
+        description="pasos entre checkpoints que no se borran; con 0, ninguno"
+    )
 
     @property
     def warmup_steps(self) -> int:
@@ -197,10 +197,25 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _schedule_fits(self) -> Self:
+        if self.warmup_steps > self.steps:
+            raise SettingError(
+                f"train.warmup = {self.warmup_steps} pasos no cabe en train.steps = {self.steps}; "
+                "reduce train.warmup o alarga train.steps"
+            )
         if self.warmup_steps + self.decay_steps > self.steps:
-            raise ValueError(
-                f"warmup ({self.warmup_steps} pasos) + decay ({self.decay_steps} pasos) no caben "
-                f"en steps={self.steps}; reduce train.warmup o train.decay, o alarga train.steps"
+            raise SettingError(
+                f"train.warmup = {self.warmup_steps} pasos y train.decay = {self.decay_steps} "
+                f"pasos no caben juntos en train.steps = {self.steps}; reduce train.warmup o "
+                "train.decay, o alarga train.steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _scale_starts_above_floor(self) -> Self:
+        if self.fp16_init_scale < self.fp16_min_scale:
+            raise SettingError(
+                f"train.fp16_init_scale = {self.fp16_init_scale} empieza por debajo de "
+                f"train.fp16_min_scale = {self.fp16_min_scale}; sube la primera o baja la segunda"
             )
         return self
 
@@ -217,7 +232,7 @@ class TokenizerConfig(Section):
     kind: Literal["byte", "bpe"] = Field(description="bytes sin tokenizador, o BPE por bytes")
     min_frequency: Count = Field(description="apariciones mínimas de una fusión BPE")
     train_megabytes: Positive = Field(description="texto máximo para entrenar el BPE, en MB")
-    fast_encoder: bool = Field(description="codificar con fastokens (mismos ids, más rápido)")
+    fast_encoder: bool = Field(description="uso de fastokens, con los mismos ids")
 
 
 class EvaluationConfig(Section):
@@ -225,12 +240,12 @@ class EvaluationConfig(Section):
 
     operational = frozenset({"prompts", "max_new_tokens", "temperature", "top_k", "seed"})
 
-    prompts: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
+    prompts: Annotated[tuple[Text, ...], Field(strict=False, min_length=1)] = Field(
         description="principios de texto que el modelo continúa"
     )
     max_new_tokens: Count = Field(description="tokens que se generan por muestra")
-    temperature: Annotated[float, Field(ge=0)] = Field(description="temperatura (0: voraz)")
-    top_k: CountOrZero = Field(description="candidatos por token (0: todos)")
+    temperature: PositiveOrZero = Field(description="temperatura; con 0, la opción más probable")
+    top_k: CountOrZero = Field(description="candidatos por token; con 0, todos")
     seed: CountOrZero = Field(description="semilla de las muestras")
 
 
@@ -241,11 +256,11 @@ class DataConfig(Section):
 
     name: Name = Field(description="nombre de la capa de datos")
     source: Literal["data/sample", "data/raw"] = Field(description="carpeta del texto de origen")
-    include: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = Field(
+    include: Annotated[tuple[Pattern, ...], Field(strict=False, min_length=1)] = Field(
         description="patrones de ficheros dentro de source"
     )
     format: Literal["text", "chat"] = Field(description="texto corrido o conversaciones")
-    text_column: Annotated[str, Field(min_length=1)] = Field(description="campo de texto en jsonl")
+    text_column: Text = Field(description="campo de texto en jsonl")
     on_bad_bytes: Literal["skip", "fail"] = Field(
         description="qué hacer con un documento que no es UTF-8"
     )
@@ -255,7 +270,7 @@ class DataConfig(Section):
     )
     tokenizer: TokenizerConfig = Field(description="tokenizador")
     shard_tokens: Count = Field(description="tokens por fichero de shard")
-    workers: CountOrZero = Field(description="procesos para tokenizar (0: uno por núcleo)")
+    workers: CountOrZero = Field(description="procesos para tokenizar; con 0, uno por núcleo")
     evaluation: EvaluationConfig = Field(description="muestras de evaluación")
 
 
@@ -264,7 +279,7 @@ class Config(Section):
 
     operational = frozenset({"run_name"})
 
-    run_name: Name = Field(description="nombre del run (el de su fichero)")
+    run_name: Name = Field(description="nombre del run, igual que el de su fichero")
     hardware: HardwareConfig
     model: ModelConfig
     train: TrainConfig
@@ -289,37 +304,40 @@ class Config(Section):
         return sha256_json(self.model_dump(mode="json"))
 
     @model_validator(mode="after")
-    def _sections_agree(self) -> Self:
+    def _steps_divide(self) -> Self:
         tokens, length = self.train.tokens_per_step, self.model.seq_len
+        micro_batch = self.hardware.micro_batch
         if tokens % length:
-            raise ValueError(
-                f"train.tokens_per_step={tokens} no es múltiplo de model.seq_len={length}; "
-                f"prueba {length * max(1, round(tokens / length))}"
+            unit = length * micro_batch
+            raise SettingError(
+                f"train.tokens_per_step = {tokens} no es múltiplo de model.seq_len = {length}; "
+                f"pon {unit * max(1, round(tokens / unit))}"
             )
-        if self.sequences_per_step % self.hardware.micro_batch:
-            raise ValueError(
-                f"hardware.micro_batch={self.hardware.micro_batch} no divide las "
-                f"{self.sequences_per_step} secuencias de cada paso (train.tokens_per_step/"
-                f"model.seq_len); elige un divisor de {self.sequences_per_step}"
+        if self.sequences_per_step % micro_batch:
+            raise SettingError(
+                f"hardware.micro_batch = {micro_batch} no divide las {self.sequences_per_step} "
+                f"secuencias de cada paso (train.tokens_per_step = {tokens} entre model.seq_len = "
+                f"{length}); pon un divisor de {self.sequences_per_step}"
             )
-        self._check_vocabulary()
         return self
 
-    def _check_vocabulary(self) -> None:
+    @model_validator(mode="after")
+    def _vocabulary_fits(self) -> Self:
         vocabulary, kind = self.model.vocab_size, self.data.tokenizer.kind
+        smallest, largest = FIRST_BPE_ID + BYTE_VOCABULARY + 1, 1 << 16
         if kind == "byte" and vocabulary != BYTE_VOCABULARY:
-            raise ValueError(
-                f"model.vocab_size={vocabulary} con data.tokenizer.kind=byte; "
-                f"los bytes necesitan exactamente {BYTE_VOCABULARY}"
+            raise SettingError(
+                f"model.vocab_size = {vocabulary} no vale con data.tokenizer.kind = byte; "
+                f"pon {BYTE_VOCABULARY}"
             )
-        smallest = FIRST_BPE_ID + BYTE_VOCABULARY
-        if kind == "bpe" and not smallest < vocabulary <= 1 << 16:
-            raise ValueError(
-                f"model.vocab_size={vocabulary} no sirve para BPE en uint16; "
-                f"elige un valor entre {smallest + 1} y {1 << 16}"
+        if kind == "bpe" and not smallest <= vocabulary <= largest:
+            raise SettingError(
+                f"model.vocab_size = {vocabulary} no vale con data.tokenizer.kind = bpe, que "
+                f"guarda ids de 16 bits; pon un valor entre {smallest} y {largest}"
             )
         if kind == "byte" and self.data.format == "chat":
-            raise ValueError(
-                "data.format=chat necesita tokens de turno y data.tokenizer.kind=byte no los "
+            raise SettingError(
+                "data.format = chat necesita tokens de turno y data.tokenizer.kind = byte no los "
                 "tiene; pon data.tokenizer.kind: bpe"
             )
+        return self

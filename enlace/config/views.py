@@ -7,8 +7,10 @@ quedaría viejo sin aviso. La vista convierte ese olvido en un error inmediato.
 from pathlib import Path
 from typing import Any
 
+from enlace.config.fields import Section
 from enlace.config.load import PARAMS_FILE, leaves, load_config
-from enlace.config.schema import Config, Section
+from enlace.config.messages import suggest
+from enlace.config.schema import Config
 from enlace.config.yaml_io import read_yaml
 from enlace.errors import ConfigError
 
@@ -18,6 +20,8 @@ PIPELINE_FILE = Path("dvc.yaml")
 class View:
     """Una configuración de la que solo se leen las claves declaradas (y lo que cuelga de ellas)."""
 
+    __slots__ = ("_declared", "_prefix", "_section", "_stage")  # sin más atributos: no se asigna
+
     def __init__(self, section: Section, declared: frozenset[str], stage: str, prefix: str) -> None:
         """`prefix` es la ruta de `section` con su punto final, o vacía en la raíz."""
         self._section = section
@@ -26,6 +30,12 @@ class View:
         self._prefix = prefix
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # protocolos de Python (copy, pickle…): no son claves
+            raise AttributeError(name)
+        derived = getattr(type(self._section), name, None)
+        if isinstance(derived, property):
+            # Un valor derivado solo necesita declaradas las claves de las que sale.
+            return derived.fget(self) if derived.fget else None
         path = self._prefix + name
         value = getattr(self._section, name)
         if any(path == key or path.startswith(f"{key}.") for key in self._declared):
@@ -36,23 +46,61 @@ class View:
             f"{PIPELINE_FILE}: la etapa {self._stage} lee {path} sin declararla en params; añádela"
         )
 
+    def whole(self) -> Config:
+        """La configuración completa, para una etapa que declara todas las secciones.
+
+        Raises:
+            ConfigError: si la etapa no las declara todas.
+        """
+        for name in Config.model_fields:
+            getattr(self, name)
+            if name not in self._declared:
+                raise ConfigError(
+                    f"{PIPELINE_FILE}: la etapa {self._stage} lee toda la configuración sin "
+                    f"declarar {name} en params; añádela"
+                )
+        assert isinstance(self._section, Config)
+        return self._section
+
+    def declared_values(self) -> dict[str, Any]:
+        """Las hojas que la etapa declara: {"train.steps": 300, …}."""
+        assert isinstance(self._section, Config)
+        return declared_values(self._section, self._declared)
+
 
 def declared_params(stage: str, root: Path = Path()) -> frozenset[str]:
     """Las claves que la etapa declara en `params`, como rutas con puntos.
 
     Raises:
-        ConfigError: si la etapa no existe en `dvc.yaml`.
+        ConfigError: si la etapa no existe en `dvc.yaml` o declara sus claves de otra manera.
     """
-    stages = read_yaml(root / PIPELINE_FILE).get("stages", {})
-    if stage not in stages:
+    stages = read_yaml(root / PIPELINE_FILE).get("stages")
+    found = stages.get(stage) if isinstance(stages, dict) else None
+    if not isinstance(found, dict):
         raise ConfigError(f"{PIPELINE_FILE}: no hay ninguna etapa «{stage}»; revisa el nombre")
-    return frozenset(stages[stage].get("params", []))
+    params = found.get("params", [])
+    if not isinstance(params, list) or not all(isinstance(key, str) for key in params):
+        raise ConfigError(
+            f"{PIPELINE_FILE}: los params de {stage} deben ser una lista de claves de "
+            f"{PARAMS_FILE}; escribe una por línea, como - train.lr"
+        )
+    return frozenset(params)
 
 
 def stage_view(stage: str, root: Path = Path()) -> Any:
-    """`params.yaml` validado entero y restringido a lo que declara la etapa."""
+    """`params.yaml` validado entero y restringido a lo que declara la etapa.
+
+    Raises:
+        ConfigError: configuración inválida, o una clave declarada que no existe.
+    """
     config = load_config(root / PARAMS_FILE)
-    return View(config, declared_params(stage, root), stage, "")
+    declared = declared_params(stage, root)
+    for key in sorted(declared):
+        if not declared_values(config, frozenset({key})):
+            raise ConfigError(
+                f"{PIPELINE_FILE}: la etapa {stage} declara {key}, que no existe; {suggest(key)}"
+            )
+    return View(config, declared, stage, "")
 
 
 def declared_values(config: Config, declared: frozenset[str]) -> dict[str, Any]:

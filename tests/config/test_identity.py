@@ -1,0 +1,178 @@
+"""Identidad y huella: qué valores son el mismo entrenamiento y cuáles son otro."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enlace.config.load import leaves, load_config, resolve, write_params
+from enlace.config.schema import Config
+from tests.support import make_config, tiny_values
+
+OPERATIONAL = {
+    "run_name",
+    "hardware.name",
+    "hardware.device",
+    "hardware.sdpa_backend",
+    "hardware.micro_batch",
+    "hardware.compile",
+    "hardware.loss_chunk_rows",
+    "hardware.threads",
+    "hardware.memory_gib",
+    "hardware.memory_margin",
+    "hardware.preflight_steps",
+    "model.name",
+    "train.name",
+    "train.log_every",
+    "train.eval_every",
+    "train.eval_tokens",
+    "train.save_every",
+    "train.keep_last",
+    "train.keep_every",
+    "data.name",
+    "data.workers",
+    "data.tokenizer.fast_encoder",
+    "data.evaluation.prompts",
+    "data.evaluation.max_new_tokens",
+    "data.evaluation.temperature",
+    "data.evaluation.top_k",
+    "data.evaluation.seed",
+}
+"""La lista escrita de lo que puede cambiar sin ser otro entrenamiento; el resto es identidad."""
+
+# Las hojas cuyo cambio suelto no valida llevan su acompañante: se comparan dos bases distintas.
+BPE = {"data.tokenizer.kind": "bpe", "model.vocab_size": 300}
+OTHER: dict[str, tuple[dict[str, Any], Any]] = {
+    "hardware.device": ({}, "cuda"),
+    "hardware.dtype": ({}, "bf16"),
+    "hardware.sdpa_backend": ({}, "math"),
+    "hardware.micro_batch": ({}, 4),
+    "hardware.memory_margin": ({}, 0.2),
+    "model.vocab_size": (BPE, 301),
+    "model.n_head": ({"model.n_kv_head": 1}, 2),
+    "model.n_kv_head": ({}, 1),
+    "model.d_model": ({}, 64),
+    "model.seq_len": ({}, 64),
+    "train.tokens_per_step": ({}, 512),
+    "train.optimizer": ({}, None),
+    "train.schedule": ({}, "cosine"),
+    "train.decay_shape": ({}, "sqrt"),
+    "data.source": ({}, "data/raw"),
+    "data.format": (BPE, "chat"),
+    "data.on_bad_bytes": ({}, "fail"),
+    "data.tokenizer.kind": ({}, None),
+    "data.include": ({}, ["*.txt"]),
+    "data.evaluation.prompts": ({}, ["Otra cosa"]),
+}
+LEAVES = [key for key, _ in leaves(tiny_values())]
+
+
+def _changed(key: str) -> tuple[Config, Config] | None:
+    values = dict(leaves(tiny_values()))
+    company, other = OTHER.get(key, ({}, _perturbed(values[key])))
+    if other is None:
+        return None
+    return make_config(company), make_config(company | {key: other})
+
+
+def _perturbed(value: Any) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return value * 0.5 + 0.013 if isinstance(value, float) else f"{value}-x"
+
+
+@pytest.mark.parametrize("key", LEAVES)
+def test_cada_hoja_cambia_la_identidad_o_solo_la_huella(key: str) -> None:
+    pair = _changed(key)
+    if pair is None:
+        # Una sola opción, o un cambio que arrastra otro: su sitio se ve en los valores.
+        assert key in {path for path, _ in leaves(make_config().identity_values())}
+        return
+    before, after = pair
+    assert before.fingerprint() != after.fingerprint()
+    assert (before.identity() == after.identity()) == (key in OPERATIONAL)
+
+
+def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
+    assert set(LEAVES) >= OPERATIONAL
+
+
+def test_identidad_dorada() -> None:
+    # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
+    assert make_config().identity() == (
+        "8e499ae588b944ec766312cdb5e40dc0c201b0d1b9592719f1a9f1cb7651b771"
+    )
+    assert make_config().fingerprint() == (
+        "2df4c021244620d302a49da634f4b3e93f289561a1506c00ffe4b5e6b50d4d1b"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["3e-5", "3.0e-5", "0.00003", "3e-05", "3E-5", "0.3e-4", "30.0e-6", "+3e-5"]
+)
+def test_un_numero_escrito_de_cualquier_manera_es_una_identidad(project: Path, text: str) -> None:
+    expected = resolve("demo", ["train.lr=3.0e-05"], project).identity()
+    assert resolve("demo", [f"train.lr={text}"], project).identity() == expected
+    path = write_params(resolve("demo", [], project), [], project)
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace("lr: 0.003", f"lr: {text}"), encoding="utf-8")
+    assert load_config(path).identity() == expected
+
+
+def test_un_entero_en_un_campo_real_es_el_mismo_numero() -> None:
+    for key in ("train.grad_clip", "model.rope_theta", "model.ffn_mult", "hardware.memory_gib"):
+        whole, real = make_config({key: 4}), make_config({key: 4.0})
+        assert whole.identity() == real.identity()
+        assert whole.fingerprint() == real.fingerprint()
+
+
+def test_menos_cero_es_cero() -> None:
+    for key in ("train.weight_decay", "model.dropout", "model.z_loss_weight", "train.warmup"):
+        assert make_config({key: -0.0}).fingerprint() == make_config({key: 0.0}).fingerprint()
+
+
+def test_la_fraccion_y_sus_pasos_son_la_misma_receta() -> None:
+    fraction = make_config({"train.steps": 300, "train.warmup": 0.1, "train.decay": 0.2})
+    steps = make_config({"train.steps": 300, "train.warmup": 30, "train.decay": 60})
+    assert fraction.identity() == steps.identity()
+    assert fraction.fingerprint() != steps.fingerprint()
+    assert fraction.train.warmup_steps == 30
+    other = make_config({"train.steps": 300, "train.warmup": 31, "train.decay": 60})
+    assert other.identity() != steps.identity()
+
+
+def test_con_coseno_el_decaimiento_escrito_no_cuenta() -> None:
+    short = make_config({"train.schedule": "cosine", "train.decay": 3})
+    long = make_config({"train.schedule": "cosine", "train.decay": 0.9})
+    assert short.identity() == long.identity()
+    assert short.train.decay_steps == 18
+
+
+@given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))
+def test_la_identidad_distingue_dos_reales_vecinos(value: float) -> None:
+    other = math.nextafter(value, math.inf)
+    if math.isinf(other):
+        return
+    assert (
+        make_config({"train.lr": value}).identity() != make_config({"train.lr": other}).identity()
+    )
+
+
+def test_el_hardware_no_cambia_la_identidad_salvo_dtype() -> None:
+    cpu = make_config()
+    gpu: dict[str, Any] = {"hardware.device": "cuda", "hardware.sdpa_backend": "cudnn"}
+    gpu |= {"hardware.micro_batch": 8, "hardware.compile": True, "hardware.loss_chunk_rows": 512}
+    assert make_config(gpu).identity() == cpu.identity()
+    assert make_config(gpu | {"hardware.dtype": "fp16"}).identity() != cpu.identity()
+
+
+def test_la_configuracion_es_inmutable() -> None:
+    config = make_config()
+    with pytest.raises(ValueError, match="frozen"):
+        config.train.lr = 1.0
+    assert isinstance(config.data.include, tuple)
