@@ -1,0 +1,42 @@
+"""Lo que circula por la preparación del texto: documentos, turnos y rechazos con nombre."""
+
+from typing import Literal, NamedTuple
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Turn(NamedTuple):
+    """Un turno de conversación."""
+
+    role: Role
+    content: str
+
+
+class Document(NamedTuple):
+    """Un documento con su procedencia.
+
+    `source` es la ruta relativa a la carpeta de origen (POSIX), con `:línea` en los jsonl. `turns`
+    está vacío en el texto corrido; en una conversación, `text` es el contenido de los turnos
+    separado por saltos de línea.
+    """
+
+    text: str
+    source: str
+    turns: tuple[Turn, ...] = ()
+
+
+class Rejection(NamedTuple):
+    """Algo que no entra en el corpus: qué regla lo deja fuera, dónde estaba y por qué.
+
+    `size` son los bytes que ocupaba (UTF-8 o, si no se pudo decodificar, los bytes crudos).
+    """
+
+    rule: str
+    source: str
+    detail: str
+    size: int
+
+
+def conversation(turns: tuple[Turn, ...], source: str) -> Document:
+    """El documento de una conversación."""
+    return Document("\n".join(turn.content for turn in turns), source, turns)

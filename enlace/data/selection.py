@@ -1,0 +1,143 @@
+"""Qué ficheros de la carpeta de origen entran, en un orden que no depende del disco."""
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from enlace.data.documents import Rejection
+from enlace.errors import DataError
+
+# Con `cache.type = symlink` DVC deja en data/raw enlaces a su caché, que está fuera de la carpeta.
+# Esas rutas llevan el MD5 del contenido, así que no son una puerta a ficheros cualesquiera.
+_DVC_OBJECT = re.compile(r"/files/md5/[0-9a-f]{2}/[0-9a-f]{30}$")
+
+
+class Selection(NamedTuple):
+    """Los ficheros elegidos, relativos a la carpeta, y los que un patrón nombra sin que sirvan."""
+
+    files: tuple[str, ...]
+    refused: tuple[Rejection, ...]
+
+
+def select_files(
+    source_dir: Path, include: tuple[str, ...], extensions: tuple[str, ...]
+) -> Selection:
+    """Elige los ficheros de `source_dir` que casan con algún patrón de `include`.
+
+    Los patrones son relativos y entienden `*`, `?`, `[...]` y `**`. Lo oculto (empieza por punto)
+    nunca entra. El resultado va ordenado por la ruta en código Unicode, igual en toda máquina.
+
+    Raises:
+        DataError: no existe la carpeta, nada casa, un enlace sale de la carpeta o está roto.
+    """
+    if not source_dir.is_dir():
+        raise DataError(
+            f"no existe la carpeta de texto {source_dir}; créala (make corpus SRC=...) "
+            "o cambia data.source"
+        )
+    patterns = [re.compile(glob_to_regex(pattern)) for pattern in include]
+    matched = [
+        name for name in _walk(source_dir) if any(pattern.match(name) for pattern in patterns)
+    ]
+    files, refused = [], []
+    for name in sorted(matched):
+        problem = _refuse(source_dir, name, extensions)
+        if problem is None:
+            files.append(name)
+        else:
+            refused.append(problem)
+    if not files:
+        raise DataError(_nothing_matched(source_dir, include, refused, extensions))
+    return Selection(tuple(files), tuple(refused))
+
+
+def glob_to_regex(pattern: str) -> str:
+    """Traduce un patrón de rutas POSIX a una expresión regular anclada.
+
+    `**/` es cualquier número de carpetas (también ninguna); `*` y `?` no cruzan `/`.
+    """
+    pieces: list[str] = []
+    position = 0
+    while position < len(pattern):
+        rest = pattern[position:]
+        if rest.startswith("**/"):
+            pieces.append("(?:[^/]+/)*")
+            position += 3
+        elif rest.startswith("**"):
+            pieces.append(".*")
+            position += 2
+        elif bracket := re.match(r"\[(!?)([^\]/]+)\]", rest):
+            negation = "^" if bracket[1] else ""
+            members = bracket[2].replace("\\", "\\\\").replace("^", "\\^").replace("[", "\\[")
+            pieces.append(f"(?!/)[{negation}{members}]")
+            position += bracket.end()
+        else:
+            pieces.append({"*": "[^/]*", "?": "[^/]"}.get(rest[0], re.escape(rest[0])))
+            position += 1
+    return "(?s:" + "".join(pieces) + r")\Z"
+
+
+def _walk(source_dir: Path) -> list[str]:
+    def fail(error: OSError) -> None:
+        raise DataError(f"no se puede leer la carpeta {error.filename}: {error.strerror}")
+
+    names = []
+    for folder, folders, files in os.walk(source_dir, onerror=fail):
+        base = Path(folder)
+        for name in folders:
+            if not name.startswith(".") and (base / name).is_symlink():
+                raise DataError(
+                    f"{base / name} es un enlace a una carpeta y no se sigue; copia los ficheros "
+                    f"dentro de {source_dir}"
+                )
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        names += [
+            (base / name).relative_to(source_dir).as_posix()
+            for name in files
+            if not name.startswith(".")
+        ]
+    return names
+
+
+def _refuse(source_dir: Path, name: str, extensions: tuple[str, ...]) -> Rejection | None:
+    path = source_dir / name
+    if path.is_symlink():
+        _check_link(source_dir, path)
+    if not path.is_file():
+        return Rejection("unknown_format", name, "no es un fichero corriente", 0)
+    if not name.lower().endswith(extensions):
+        detail = f"extensión desconocida {''.join(path.suffixes[-2:]) or '(ninguna)'}"
+        return Rejection("unknown_format", name, detail, path.stat().st_size)
+    return None
+
+
+def _check_link(source_dir: Path, path: Path) -> None:
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"el enlace {path} está roto; bórralo o arréglalo") from error
+    inside = target.is_relative_to(source_dir.resolve())
+    if not inside and not _DVC_OBJECT.search(target.as_posix()):
+        raise DataError(
+            f"el enlace {path} lleva fuera de {source_dir} (a {target}); copia el fichero dentro"
+        )
+
+
+def _nothing_matched(
+    source_dir: Path,
+    include: tuple[str, ...],
+    refused: list[Rejection],
+    extensions: tuple[str, ...],
+) -> str:
+    globs = ", ".join(include)
+    if refused:
+        first = f"{refused[0].source}: {refused[0].detail}"
+        return (
+            f"ninguno de los {len(refused)} ficheros de {source_dir} que casan con "
+            f"data.include ({globs}) se puede leer ({first}); se leen {', '.join(extensions)}"
+        )
+    return (
+        f"ningún fichero de {source_dir} casa con data.include ({globs}); "
+        "corrige los patrones o añade texto"
+    )

@@ -1,0 +1,111 @@
+"""Limpieza: arreglos, filtros, cuentas y reparto."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from enlace.data.clean import Cleaner, document_id, normalize, split_of
+from enlace.data.documents import Document, Turn, conversation
+
+_ANY = st.text(st.characters(codec="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("dirty", "clean"),
+    [
+        ("\ufeffhola", "hola"),
+        ("uno\r\ndos\rtres", "uno\ndos\ntres"),
+        ("uno\u2028dos\x0ctres\x85cuatro", "uno\ndos\ntres\ncuatro"),
+        ("a\x00b\x07c\x1fd\x7fe\x9ff", "abcdef"),
+        ("tab\tse queda\ny el salto", "tab\tse queda\ny el salto"),
+        ("ca\u00admión invi\u200bsible\ufeff\u2060", "camión invisible"),
+        ("cafe\u0301", "café"),
+        ("cafe\u200b\u0301", "café"),
+        ("  \n hola \n\n", "hola"),
+        (" \u00a0\n", ""),
+    ],
+)
+def test_los_arreglos(dirty: str, clean: str) -> None:
+    assert normalize(dirty) == clean
+
+
+@given(_ANY)
+def test_limpiar_dos_veces_es_limpiar_una(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert not {"\x00", "\r", "\ufeff", "\u00ad", "\u200b"} & set(once)
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cf", "Zl", "Zp"]))))
+def test_lf_crlf_bom_y_salto_final_dan_el_mismo_texto(lines: list[str]) -> None:
+    plain = "\n".join(lines)
+    variants = [plain, "\r\n".join(lines), "\r".join(lines), "\ufeff" + plain, plain + "\n"]
+    assert len({normalize(variant) for variant in variants}) == 1
+
+
+def test_cada_regla_cuenta_documentos_bytes_y_tres_ejemplos() -> None:
+    cleaner = Cleaner(min_chars=5)
+    texts = ["hola \x00mundo", "hola mundo", "", " \n", "abc", "niño\r\nfeliz", "Hola mundo"]
+    texts += ["x"] * 4
+    kept = [cleaner.clean(Document(text, f"{n}.txt")) for n, text in enumerate(texts)]
+    assert [d.text for d in kept if d] == ["hola mundo", "niño\nfeliz", "Hola mundo"]
+    report = cleaner.report()
+    assert report["changes"]["control"] == {"documents": 1, "bytes": 1, "examples": ["0.txt"]}
+    assert report["changes"]["line_ends"]["documents"] == 1
+    dropped = report["dropped"]
+    assert {k: v["documents"] for k, v in dropped.items() if v["documents"]} == {
+        "empty": 2,
+        "too_short": 5,
+        "duplicate": 1,
+    }
+    assert dropped["duplicate"]["bytes"] == len("hola mundo")
+    assert dropped["duplicate"]["examples"][0].startswith("1.txt: contenido repetido")
+    assert len(dropped["too_short"]["examples"]) == 3
+    assert dropped["too_short"]["examples"][0] == "4.txt: 3 caracteres, menos que 5"
+
+
+def test_el_duplicado_se_busca_despues_de_limpiar() -> None:
+    cleaner = Cleaner(min_chars=0)
+    assert cleaner.clean(Document("café\n", "a"))
+    assert cleaner.clean(Document("\ufeffcafe\u0301\r\n", "b")) is None
+
+
+def test_una_conversacion_se_limpia_turno_a_turno() -> None:
+    cleaner = Cleaner(min_chars=0)
+    turns = (Turn("user", " hola\r\n"), Turn("assistant", "\ufeffsí"))
+    cleaned = cleaner.clean(conversation(turns, "a:1"))
+    assert cleaned is not None
+    assert cleaned.turns == (Turn("user", "hola"), Turn("assistant", "sí"))
+    assert cleaned.text == "hola\nsí"
+    blank = conversation((Turn("user", "hola"), Turn("assistant", "\u200b ")), "a:2")
+    assert cleaner.clean(blank) is None
+    assert cleaner.report()["dropped"]["empty_turn"]["examples"] == [
+        "a:2: el turno 2 (assistant) está vacío"
+    ]
+
+
+def test_el_mismo_texto_repartido_en_otros_turnos_no_es_duplicado() -> None:
+    first = conversation((Turn("user", "a"), Turn("assistant", "b")), "x")
+    second = conversation((Turn("assistant", "a"), Turn("user", "b")), "x")
+    assert first.text == second.text
+    assert document_id(first) != document_id(second)
+
+
+@given(_ANY.filter(bool), st.floats(0.001, 0.499), st.floats(0.001, 0.499))
+def test_el_reparto_depende_solo_del_texto_y_crece_con_la_fraccion(
+    text: str, one: float, other: float
+) -> None:
+    identifier = document_id(Document(text, "a.txt"))
+    assert identifier == document_id(Document(text, "otra/ruta.jsonl:7"))
+    low, high = sorted((one, other))
+    if split_of(identifier, low) == "val":
+        assert split_of(identifier, high) == "val"
+
+
+def test_el_reparto_se_acerca_a_la_fraccion() -> None:
+    ids = [document_id(Document(str(n), "")) for n in range(4000)]
+    share = sum(split_of(identifier, 0.1) == "val" for identifier in ids) / len(ids)
+    assert 0.08 < share < 0.12
