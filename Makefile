@@ -1,0 +1,139 @@
+# Las órdenes del proyecto. `make` sin más enseña esta ayuda.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+BIN := .venv/bin
+ENLACE := $(BIN)/python -m enlace.cli
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint .constraints.txt
+LIGHT := .venv/.enlace-light
+DEV := .venv/.enlace-dev
+
+# Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
+export RUN SET SRC
+
+.PHONY: help setup setup-dev demo test check format preflight params check-params train evaluate \
+	exp corpus status logs stop report unlock accept-code push pull deps lock guard
+
+help: ## Enseña esta ayuda
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+##@ Empezar
+demo: setup ## De un clon recién hecho a un modelo diminuto, en CPU: instala, mide, entrena y evalúa
+	@$(ENLACE) require-run demo
+	@exec $(ENLACE) repro --single-item --force preflight
+	@exec $(ENLACE) repro evaluate
+	@echo "demo terminada: abre reports/evaluation/report.html"
+
+setup: $(LIGHT) ## Instala lo necesario para entrenar, en .venv
+
+setup-dev: $(DEV) ## Instala además las herramientas de desarrollo
+
+##@ Entrenar
+corpus: $(LIGHT) ## Copia tu texto a data/raw: make corpus SRC=carpeta
+	@test -n "$$SRC" || { echo "enlace: falta SRC; ejemplo: make corpus SRC=~/textos" >&2; exit 2; }
+	@exec $(ENLACE) corpus -- "$$SRC"
+
+params: $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [SET="train.lr=3e-4"]
+	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make params RUN=demo" >&2; exit 2; }
+	@exec $(ENLACE) params --set "$$SET" -- "$$RUN"
+
+check-params: $(LIGHT) ## Enseña en qué difiere params.yaml de su run
+	@exec $(ENLACE) check-params
+
+preflight: $(LIGHT) ## Mide de nuevo si el run de params.yaml cabe en esta máquina y cuánto tarda
+	@test -z "$$RUN" || { echo "enlace: make preflight mide el run de params.yaml; cámbialo antes" \
+		"con make params RUN=$$RUN" >&2; exit 2; }
+	@exec $(ENLACE) repro --single-item --force preflight
+
+train: $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train [RUN=…]
+	@if [ -n "$$RUN" ]; then $(ENLACE) params --keep-edits --set "$$SET" -- "$$RUN"; \
+		elif [ -n "$$SET" ]; then echo "enlace: SET necesita RUN=…" >&2; exit 2; fi
+	@exec $(ENLACE) repro --pull pretrain
+
+evaluate: $(LIGHT) ## Mide el modelo terminado y escribe informe y muestras
+	@exec $(ENLACE) repro --pull evaluate
+
+exp: $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
+	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make exp RUN=demo" >&2; exit 2; }
+	@exec $(ENLACE) exp --with-parent --set "$$SET" -- "$$RUN"
+
+##@ Mirar
+status: | $(LIGHT) ## Dice qué run está puesto, hasta dónde ha llegado y qué haría make train
+	@exec $(ENLACE) status
+
+logs: | $(LIGHT) ## Sigue el registro del entrenamiento hasta Ctrl-C: make logs [RUN=…]
+	@exec $(ENLACE) logs --follow -- $${RUN:+"$$RUN"}
+
+stop: | $(LIGHT) ## Para el entrenamiento en marcha después de guardar
+	@exec $(ENLACE) stop -- $${RUN:+"$$RUN"}
+
+report: | $(LIGHT) ## Compara los runs de esta máquina
+	@exec $(ENLACE) report
+
+##@ Guardar y compartir
+push: | $(LIGHT) ## Envía datos y modelos al almacén de DVC
+	@exec $(BIN)/python -m dvc push
+
+pull: | $(LIGHT) ## Trae datos y modelos del almacén de DVC
+	@exec $(BIN)/python -m dvc pull
+
+unlock: | $(LIGHT) ## Quita el cerrojo de DVC que un corte dejó dañado
+	@exec $(ENLACE) unlock
+
+accept-code: | $(LIGHT) ## Acepta ediciones de comentarios o docstrings sin volver a entrenar
+	@exec $(ENLACE) accept-code
+
+##@ Desarrollar
+test: setup-dev ## Pasa las pruebas rápidas
+	$(BIN)/python -m pytest
+
+check: setup-dev ## Comprueba formato, estilo, tipos e imports
+	$(BIN)/python -m ruff format --check
+	$(BIN)/python -m ruff check
+	$(BIN)/python -m mypy
+	$(BIN)/python -m pytest -q tests/test_ranks.py
+
+format: setup-dev ## Da formato al código
+	$(BIN)/python -m ruff check --fix-only
+	$(BIN)/python -m ruff format
+
+deps: setup ## Pone al día en dvc.yaml las dependencias de código
+	@exec $(ENLACE) deps
+
+lock: setup-dev ## Escribe de nuevo .constraints.txt con las versiones instaladas
+	@exec $(BIN)/python .ci/constraints.py
+
+# Un .venv roto (Python actualizado, instalación cortada) se rehace.
+define venv
+@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "enlace: $(PYTHON) no existe o es anterior a 3.11; instala Python 3.11 o posterior" \
+		"(o di cuál: make setup PYTHON=python3.12)" >&2; exit 1; }; \
+	$(PYTHON) -c 'import ensurepip, venv' || { \
+		echo "enlace: a $(PYTHON) le falta venv; en Debian o Ubuntu: sudo apt install python3-venv" \
+		>&2; exit 1; }; \
+	$(PYTHON) -m venv --clear .venv; }
+endef
+
+$(LIGHT): pyproject.toml .constraints.txt | guard
+	$(venv)
+	$(PIP) --editable .
+	@touch $@
+
+$(DEV): pyproject.toml .constraints.txt | guard
+	$(venv)
+	$(PIP) --editable '.[dev]'
+	@touch $(LIGHT) $@
+
+guard:
+	@[ "$$(uname -s)" = Linux ] || { \
+		echo "enlace: hace falta Linux (en Windows, WSL2); esto es $$(uname -s)" >&2; exit 1; }
+	@reason=$$(git rev-parse --git-dir 2>&1 >/dev/null) || { \
+		echo "enlace: esta carpeta no es un repositorio git y DVC lo necesita; trae el proyecto con" \
+		"git clone ($$reason)" >&2; exit 1; }

@@ -1,0 +1,269 @@
+"""La orden `enlace`: cada subcomando llama a la biblioteca y escribe lo que devuelve.
+
+Importar este módulo no importa torch; lo que pesa se importa dentro de la orden que lo usa.
+"""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from enlace.config.load import PARAMS_FILE, load_config, resolve
+from enlace.config.messages import show
+from enlace.errors import ConfigError, EnlaceError, user_errors
+from enlace.workspace.project import become_dvc, find_root
+
+app = typer.Typer(
+    name="enlace",
+    help="ENLACE: entrenar desde cero un modelo de lenguaje en español con la GPU de casa.",
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"max_content_width": 100},
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="nombre de un fichero de configs/runs")]
+Settings = Annotated[
+    str, typer.Option("--set", metavar='"k=v k=v"', help="cambios sobre el run, con espacios")
+]
+WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+
+
+def main() -> None:
+    """Punto de entrada: un error del usuario es una línea y un código de salida."""
+    with user_errors():
+        app()
+
+
+@app.command()
+def params(
+    run: Run,
+    settings: Settings = "",
+    keep_edits: Annotated[
+        bool, typer.Option("--keep-edits", help="negarse a perder cambios hechos en params.yaml")
+    ] = False,
+) -> None:
+    """Escribe params.yaml a partir de un run y enseña en qué difiere de él."""
+    from enlace.workspace.params import set_params, split_settings
+
+    written = set_params(run, split_settings(settings), enter_project(), keep_edits)
+    verb = "ya es" if written.kept else "es ahora"
+    print(
+        f"{PARAMS_FILE} {verb} el run {run}" + (", con estos cambios:" if written.changes else "")
+    )
+    print_differences(written.changes)
+    if written.discarded:
+        print("cambios que tenía el anterior y ya no están:")
+        print_differences(written.discarded)
+
+
+@app.command("check-params")
+def check_params() -> None:
+    """Enumera los valores de params.yaml que difieren de su run."""
+    from enlace.workspace.params import params_differences
+
+    config, changes = params_differences(enter_project())
+    print(
+        f"run {config.run_name}: "
+        + (f"{len(changes)} diferencias" if changes else "sin diferencias")
+    )
+    print_differences(changes)
+
+
+@app.command("require-run", hidden=True)
+def require_run(run: Run) -> None:
+    """Falla si params.yaml no es del run dado."""
+    from enlace.workspace.params import require_run as check
+
+    print_differences(check(run, enter_project()))
+
+
+@app.command()
+def exp(run: Run, settings: Settings = "", with_parent: WithParent = False) -> None:
+    """Lanza un run como experimento de DVC en una carpeta temporal, sin tocar el proyecto."""
+    from enlace.workspace.experiment import override_arguments
+    from enlace.workspace.params import split_settings
+
+    root = enter_project()
+    overrides = override_arguments(resolve(run, split_settings(settings), root))
+    become_dvc(["exp", "run", "--temp", *overrides, "evaluate"], with_parent)
+
+
+@app.command(
+    hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def repro(context: typer.Context) -> None:
+    """`dvc repro` con el Python de este entorno; muere con quien lo llamó."""
+    enter_project()
+    become_dvc(["repro", *context.args], with_parent=True)
+
+
+@app.command(hidden=True)
+def deps() -> None:
+    """Pone al día en dvc.yaml las dependencias de código de cada etapa."""
+    from enlace.pipeline import sync_code_dependencies
+
+    changed = sync_code_dependencies(enter_project())
+    print("dvc.yaml: " + (f"cambian {', '.join(changed)}" if changed else "sin cambios"))
+
+
+@app.command()
+def corpus(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SRC…", help="ficheros o carpetas con texto")
+    ],
+) -> None:
+    """Copia texto a data/raw y lo apunta en DVC."""
+    from enlace.workspace.raw import import_sources, split_sources
+
+    paths = split_sources(sources, Path.cwd())
+    if not paths:
+        raise ConfigError("falta decir qué texto: make corpus SRC=carpeta-o-fichero")
+    done = import_sources(paths, enter_project())
+    for source in done.copied:
+        hidden = f", {source.skipped} ocultos fuera" if source.skipped else ""
+        print(
+            f"copiado {source.path.name}: {len(source.files)} ficheros, "
+            f"{source.size / 1e6:.1f} MB{hidden}"
+        )
+    for source in done.present:
+        print(f"{source.path.name} ya estaba, idéntico")
+    print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
+
+
+@app.command()
+def status() -> None:
+    """Dice qué run está puesto, hasta dónde ha llegado y qué haría `make train`."""
+    from enlace.workspace.report import status_lines
+
+    for line in status_lines(enter_project()):
+        print(line)
+
+
+@app.command()
+def logs(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="run (el de params.yaml)")] = "",
+    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="cuántas filas")] = 20,
+    keep: Annotated[bool, typer.Option("-f", "--follow", help="seguir hasta Ctrl-C")] = False,
+) -> None:
+    """Enseña las últimas filas del registro de un entrenamiento."""
+    from enlace.workspace.control import follow, last_lines, readable, table_of
+    from enlace.workspace.runs import summarize
+
+    root = enter_project()
+    table = table_of(run or load_config(root / PARAMS_FILE).run_name, root)
+    steps = summarize(table.parent.resolve()).steps
+    for line in last_lines(table, lines):
+        print(readable(line, steps))
+    if not keep:
+        return
+    try:
+        for line in follow(table):
+            print(readable(line, steps), flush=True)
+    except KeyboardInterrupt:
+        print()
+
+
+@app.command()
+def stop(
+    run: Annotated[str, typer.Argument(metavar="[RUN]", help="run, si hay varios en marcha")] = "",
+) -> None:
+    """Para el entrenamiento en marcha después de guardar."""
+    from enlace.workspace.control import running
+    from enlace.workspace.control import stop as stop_training
+
+    summary = running(run or None, enter_project())
+    if summary is None or summary.holder is None:
+        print("no hay ningún entrenamiento en marcha")
+        return
+    print(
+        f"{summary.folder.name}: pido al proceso {summary.holder.pid} que guarde y pare…",
+        flush=True,
+    )
+    after = stop_training(summary)
+    where = f"guardado en el paso {after.step} de {after.steps}" if after.step else "sin checkpoint"
+    print(f"parado, {where}; `make train` sigue donde iba")
+
+
+@app.command()
+def report() -> None:
+    """Compara los runs de esta máquina, terminados o no."""
+    from enlace.workspace.report import comparison_lines
+
+    for line in comparison_lines(enter_project()):
+        print(line)
+
+
+@app.command()
+def unlock() -> None:
+    """Quita el cerrojo dañado de DVC, si ningún DVC lo está usando."""
+    from enlace.workspace.dvclock import RWLOCK
+    from enlace.workspace.dvclock import unlock as remove
+
+    problem = remove(enter_project())
+    print(
+        f"{RWLOCK} {problem}: quitado" if problem else f"{RWLOCK} está bien: no hay nada que hacer"
+    )
+
+
+@app.command("accept-code")
+def accept_code() -> None:
+    """Apunta en dvc.lock ediciones de comentarios, docstrings o formato, sin repetir nada."""
+    from enlace.workspace.accept import commit, review
+
+    root = enter_project()
+    found = review(root)
+    if found.accepted:
+        commit(list(found.accepted), root)
+    for stage, files in found.accepted.items():
+        print(f"{stage}: aceptado ({', '.join(files)})")
+    if found.refused:
+        reasons = "; ".join(f"{stage}: {reason}" for stage, reason in found.refused.items())
+        raise EnlaceError(f"no se acepta {reasons}")
+    if not found.accepted:
+        print("ninguna etapa ejecutada ha cambiado: no hay nada que aceptar")
+
+
+@app.command()
+def generate(
+    prompt: Annotated[str, typer.Argument(metavar="TEXTO", help="principio que se continúa")],
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="tokens nuevos como mucho")] = 128,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0: el más probable")] = 0.8,
+    top_k: Annotated[int, typer.Option(min=0, help="candidatos por token (0: todos)")] = 50,
+    seed: Annotated[int, typer.Option(min=0, help="misma semilla, mismo texto")] = 0,
+    model: Annotated[str, typer.Option(metavar="CARPETA", help="modelo (checkpoints/model)")] = "",
+) -> None:
+    """Continúa un texto con el modelo entrenado."""
+    given = Path(model).absolute() if model else None
+    enter_project()
+
+    from enlace.paths import MODEL
+    from enlace.workspace.generate import continue_text
+
+    text = continue_text(
+        given or MODEL,
+        prompt,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+    )
+    print(text)
+
+
+def enter_project() -> Path:
+    """Entra en la raíz del proyecto y la devuelve como ruta relativa, para mensajes cortos."""
+    os.chdir(find_root(Path.cwd()))
+    return Path()
+
+
+def print_differences(changes: list[tuple[str, Any, Any]]) -> None:
+    """Una línea por diferencia: clave, valor del run y valor de ahora."""
+    for key, old, new in changes:
+        print(f"  {key}: {show(old)} → {show(new)}")
+
+
+if __name__ == "__main__":
+    main()

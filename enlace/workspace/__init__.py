@@ -1,0 +1,1 @@
+"""Lo que hacen las órdenes de `enlace` sobre el proyecto. Solo `generate` importa torch."""

@@ -1,0 +1,56 @@
+"""Continuar un texto con el modelo terminado, en la GPU si la hay y si no en la CPU."""
+
+from pathlib import Path
+
+from enlace.backends import Backend, open_device
+from enlace.config.load import load_config
+from enlace.config.schema import EvaluationConfig, HardwareConfig
+from enlace.data.tokenizer import load_tokenizer
+from enlace.errors import CheckpointError, ConfigError, HardwareError
+from enlace.evaluation.samples import encode_prompt, generate_samples
+from enlace.train.export import CONFIG, load_model
+
+
+def continue_text(
+    folder: Path, prompt: str, *, max_new_tokens: int, temperature: float, top_k: int, seed: int
+) -> str:
+    """`prompt` seguido de lo que escribe el modelo de `folder`.
+
+    La longitud se recorta a lo que cabe en el contexto del modelo.
+
+    Raises:
+        CheckpointError: el modelo falta o está dañado.
+        ConfigError: el principio está vacío o ya llena el contexto.
+    """
+    if not (folder / CONFIG).is_file():
+        raise CheckpointError(
+            f"{folder} no tiene ningún modelo todavía; entrénalo con `make train` o trae el "
+            "compartido con `make pull`"
+        )
+    backend = _open(load_config(folder / CONFIG).hardware)
+    model, config = load_model(folder, backend.sdpa_backend, backend.device)
+    tokenizer = load_tokenizer(folder)
+    length, limit = len(encode_prompt(tokenizer, prompt)), config.model.seq_len
+    if not 0 < length < limit:
+        raise ConfigError(
+            f"el texto ocupa {length} tokens y este modelo admite entre 1 y {limit - 1}; "
+            "alárgalo o acórtalo"
+        )
+    settings = EvaluationConfig(
+        prompts=(prompt,),
+        max_new_tokens=min(max_new_tokens, limit - length),
+        temperature=temperature,
+        top_k=top_k,
+        seed=seed,
+    )
+    sample = generate_samples(model, tokenizer, settings, backend)[0]
+    return sample.prompt + sample.continuation
+
+
+def _open(hardware: HardwareConfig) -> Backend:
+    """El dispositivo con que se entrenó o, si esta máquina no lo tiene, la CPU en fp32."""
+    try:
+        return open_device(hardware)
+    except HardwareError:
+        cpu = {"device": "cpu", "dtype": "fp32", "sdpa_backend": "flash", "compile": False}
+        return open_device(hardware.model_copy(update=cpu))
