@@ -1,5 +1,6 @@
 """La etapa de los shards: del corpus limpio y el tokenizador a ids en disco."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def build_shards(
             writer = SplitWriter(folder, split, data.shard_tokens, vocab_size)
             try:
                 batches = batches_of(read_corpus(corpus_dir, split))
-                for encoded in encode_ordered(batches, encoder, workers):
-                    writer.write(encoded)
+                with closing(encode_ordered(batches, encoder, workers)) as encoded:
+                    for batch in encoded:
+                        writer.write(batch)
             except BaseException:
                 writer.abort()
                 raise

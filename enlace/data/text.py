@@ -142,6 +142,8 @@ def _read_jsonl(path: Path, name: str, options: ReadOptions) -> Iterator[Item]:
         else:
             usable += 1
         yield item
+    if not usable and first_problem is None:
+        yield Rejection("empty", name, "no tiene ningún registro", 0)
     if first_problem and not usable and first_problem.rule == "bad_record":
         raise DataError(
             f"ningún registro de {path} sirve; el primer problema está en {first_problem.source}: "
@@ -159,7 +161,7 @@ def _read_record(line: bytes, where: str, offset: int, options: ReadOptions) -> 
 
     try:
         record = json.loads(decoded.text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # también enteros de miles de cifras
         return reject(f"JSON inválido: {error}")
     if not isinstance(record, dict):
         return reject("la línea no es un objeto JSON")

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
@@ -19,12 +19,12 @@ _PENDING_PER_WORKER = 2
 
 def encode_ordered(
     batches: Iterable[list[CorpusDocument]], encoder: Encoder, workers: int
-) -> Iterator[EncodedBatch]:
+) -> Generator[EncodedBatch, None, None]:
     """Codifica los lotes con `workers` copias de `encoder` y los devuelve en su orden.
 
     Nunca hay más de dos lotes pendientes por proceso, así que la memoria no crece con el corpus.
     Con `workers` = 1 trabaja `encoder` mismo, sin crear procesos. Al acabar, bien o mal, no queda
-    ninguno.
+    ninguno: quien la deje a medias debe cerrarla (`contextlib.closing`).
 
     Raises:
         DataError: lo que falle al codificar, o un proceso muere.

@@ -102,14 +102,23 @@ def test_un_utf16_no_pasa_por_utf8(tmp_path: Path) -> None:
 
 def test_un_registro_malo_se_cuenta_con_su_linea(tmp_path: Path) -> None:
     lines = ['{"text": "bien"}', "{mal", "[1]", '{"otro": 1}', '{"text": 3}', '{"text": "\\ud800"}']
+    lines += ['{"text": ' + "9" * 5000 + "}", "[" * 100_000]
     write_tree(tmp_path, {"a.jsonl": "\n".join(lines)})
     documents, rejections = read_all(tmp_path)
     assert [d.text for d in documents] == ["bien"]
-    assert [r.source for r in rejections] == [f"a.jsonl:{n}" for n in range(2, 7)]
-    assert [r.rule for r in rejections] == ["bad_record"] * 4 + ["bad_bytes"]
+    assert [r.source for r in rejections] == [f"a.jsonl:{n}" for n in range(2, 9)]
+    rules = ["bad_record"] * 4 + ["bad_bytes"] + ["bad_record"] * 2
+    assert [r.rule for r in rejections] == rules
     details = " | ".join(r.detail for r in rejections)
     assert "JSON inválido" in details
     assert "falta el campo «text» (tiene otro)" in details
+
+
+def test_un_jsonl_sin_registros_se_cuenta_como_vacio(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.jsonl": "", "b.jsonl": "\r\n\n", "c.jsonl": '{"text": "x"}'})
+    documents, rejections = read_all(tmp_path)
+    assert len(documents) == 1
+    assert [(r.rule, r.source) for r in rejections] == [("empty", "a.jsonl"), ("empty", "b.jsonl")]
 
 
 def test_un_jsonl_sin_la_columna_en_ningun_registro_es_un_error(tmp_path: Path) -> None:
