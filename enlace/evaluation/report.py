@@ -5,9 +5,10 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from enlace.config.schema import EvaluationConfig
 from enlace.evaluation.loss import LossFigures
@@ -32,6 +33,7 @@ class Lineage:
         data: huella de los shards.
         step: paso de optimizador de los pesos.
         commit: commit de git del código, o `None` fuera de un repositorio.
+        modified: si el código tenía cambios que ese commit no recoge.
         device: dónde se entrenó, en palabras.
     """
 
@@ -40,15 +42,15 @@ class Lineage:
     data: str
     step: int
     commit: str | None
+    modified: bool
     device: str
 
     def line(self) -> str:
         """El linaje en una línea, con los resúmenes recortados."""
-        commit = self.commit[:_SHOWN_HASH] if self.commit else "sin commit"
         return (
             f"{self.run_name} · identidad {self.identity[:_SHOWN_HASH]} · "
-            f"datos {self.data[:_SHOWN_HASH]} · paso {integer(self.step)} · {commit} · "
-            f"{self.device}"
+            f"datos {self.data[:_SHOWN_HASH]} · paso {integer(self.step)} · "
+            f"{self._code(_SHOWN_HASH)} · {self.device}"
         )
 
     def rows(self) -> list[tuple[str, str]]:
@@ -58,9 +60,28 @@ class Lineage:
             ("Identidad", self.identity),
             ("Datos", self.data),
             ("Paso", integer(self.step)),
-            ("Commit", self.commit or "sin commit"),
+            ("Código", self._code(None)),
             ("Entrenado en", self.device),
         ]
+
+    def _code(self, digits: int | None) -> str:
+        if self.commit is None:
+            return "código fuera de git"
+        return f"commit {self.commit[:digits]}" + (" con cambios" if self.modified else "")
+
+
+def lineage_of(manifest: Mapping[str, Any]) -> Lineage:
+    """El linaje que cuenta el manifiesto de un modelo exportado (`read_manifest`)."""
+    git = manifest["origin"].get("git") or {}
+    return Lineage(
+        run_name=manifest["run_name"],
+        identity=manifest["identity"],
+        data=manifest["data"],
+        step=manifest["step"],
+        commit=git.get("commit"),
+        modified=git.get("diff_sha256") is not None,
+        device=manifest["segments"][-1]["device"],
+    )
 
 
 @dataclass(frozen=True)

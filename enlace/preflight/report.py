@@ -1,5 +1,6 @@
 """El informe del preflight: JSON para las máquinas, una tabla en la terminal y Markdown."""
 
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,10 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
             "Tokens por parámetro",
             f"{number(outcome.tokens_per_parameter, 1)} "
             f"(Chinchilla: {CHINCHILLA_TOKENS_PER_PARAMETER})",
+        ),
+        (
+            "Pérdida del primer paso",
+            f"{number(outcome.first_loss, 3)} (al azar: {number(log(config.model.vocab_size), 3)})",
         ),
         ("Validación", duration(time.evaluation)),
         ("Guardar y cargar un checkpoint", f"{duration(time.save)} y {duration(time.load)}"),

@@ -1,11 +1,13 @@
 """Si un entrenamiento debe empezar: reglas puras sobre lo medido, y el veredicto que lee DVC."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from enlace.config.schema import Config
+from enlace.errors import PreflightError
 from enlace.files import sha256_json, write_json
 from enlace.preflight.measurement import Failure, LossScaling, Measurement, MemoryUse, Outcome
 from enlace.reports.text import integer, percent, size
@@ -60,6 +62,28 @@ def verdict_key(values: Mapping[str, Any]) -> str:
 def write_verdict(path: Path, key: str) -> None:
     """Escribe el veredicto favorable; los mismos valores dan siempre los mismos bytes."""
     write_json(path, {"key": key, "passed": True})
+
+
+def require_verdict(path: Path, values: Mapping[str, Any]) -> None:
+    """Comprueba que `path` es el veredicto favorable de exactamente estos valores.
+
+    Raises:
+        PreflightError: falta, no es legible, no es favorable o es de otros valores.
+    """
+    try:
+        verdict: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise PreflightError(
+            f"falta {path}: el preflight no ha pasado; lanza make preflight"
+        ) from None
+    except ValueError:
+        verdict = None
+    if not isinstance(verdict, dict) or verdict.get("passed") is not True:
+        raise PreflightError(f"{path} no es un veredicto favorable; lanza make preflight")
+    if verdict.get("key") != verdict_key(values):
+        raise PreflightError(
+            f"{path} es de otra configuración de hardware, model o train; lanza make preflight"
+        )
 
 
 def _judge_memory(config: Config, memory: MemoryUse) -> tuple[Fit, list[str], list[str]]:

@@ -88,6 +88,7 @@ def curve_svg(curve: Curve) -> bytes:
                 axes.plot(steps, values, label=label, color=color, linewidth=width, marker=marker)
         axes.set_xlabel("paso")
         axes.set_ylabel("pérdida (nats por token)")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace(".", ","))
         axes.grid(color="#e6e8eb", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

@@ -11,6 +11,7 @@ from enlace.evaluation.report import (
     EvaluationReport,
     Lineage,
     explain,
+    lineage_of,
     report_html,
     write_evaluation_report,
 )
@@ -19,7 +20,7 @@ from enlace.reports.curve import Curve
 from tests.reports.test_report_pages import parse
 
 FIGURES = LossFigures(2.5, math.exp(2.5), 1.6, 12345, 50000)
-LINEAGE = Lineage("demo", "a" * 64, "b" * 64, 300, "c" * 40, "CPU de prueba")
+LINEAGE = Lineage("demo", "a" * 64, "b" * 64, 300, "c" * 40, False, "CPU de prueba")
 SETTINGS = EvaluationConfig(
     prompts=("Había una vez",), max_new_tokens=8, temperature=0.8, top_k=40, seed=7
 )
@@ -109,3 +110,19 @@ def test_el_markdown_de_las_muestras_no_se_rompe_con_acentos_graves(tmp_path: Pa
     assert fences == ["````text", "````", "```text", "```"]
     assert "Había una vez▸ un <b>gato</b> & un ``` perro␀" in lines
     assert LINEAGE.line() in lines
+
+
+def test_el_linaje_sale_del_manifiesto_y_no_calla_los_cambios_sin_guardar() -> None:
+    manifest = {
+        "run_name": "demo",
+        "identity": "a" * 64,
+        "data": "b" * 64,
+        "step": 300,
+        "origin": {"git": {"commit": "c" * 40, "diff_sha256": None}},
+        "segments": [{"device": "otra"}, {"device": "CPU de prueba"}],
+    }
+    assert lineage_of(manifest) == LINEAGE
+    assert "con cambios" not in LINEAGE.line()
+    changed = manifest | {"origin": {"git": {"commit": "c" * 40, "diff_sha256": "d" * 64}}}
+    assert f"commit {'c' * 12} con cambios" in lineage_of(changed).line()
+    assert "código fuera de git" in lineage_of(manifest | {"origin": {}}).line()

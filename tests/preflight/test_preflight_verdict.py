@@ -3,8 +3,15 @@ from typing import Any
 
 import pytest
 
+from enlace.errors import PreflightError
 from enlace.preflight.measurement import DiskUse, Failure, LossScaling, MemoryUse
-from enlace.preflight.verdict import judge, skip_bound, verdict_key, write_verdict
+from enlace.preflight.verdict import (
+    judge,
+    require_verdict,
+    skip_bound,
+    verdict_key,
+    write_verdict,
+)
 from tests.preflight.support_preflight import GIB, made_up, memory, scaling
 from tests.support import make_config
 
@@ -147,3 +154,23 @@ def test_el_veredicto_tiene_bytes_estables_y_su_clave_solo_depende_de_los_valore
     write_verdict(tmp_path / "verdict.json", key)
     expected = f'{{\n  "key": "{key}",\n  "passed": true\n}}\n'
     assert (tmp_path / "verdict.json").read_text("utf-8") == expected
+
+
+def test_el_veredicto_vale_solo_para_sus_valores(tmp_path: Path) -> None:
+    path = tmp_path / "verdict.json"
+    with pytest.raises(PreflightError, match="falta"):
+        require_verdict(path, {"train.steps": 300})
+    write_verdict(path, verdict_key({"train.steps": 300}))
+    require_verdict(path, {"train.steps": 300})
+    with pytest.raises(PreflightError, match="otra configuración"):
+        require_verdict(path, {"train.steps": 301})
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b'{"key": "x"}', b'{"key": "x", "passed": "true"}']
+)
+def test_un_veredicto_ilegible_o_no_favorable_se_rechaza(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "verdict.json"
+    path.write_bytes(content)
+    with pytest.raises(PreflightError, match=r"verdict\.json no es un veredicto favorable"):
+        require_verdict(path, {})
