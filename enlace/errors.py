@@ -1,4 +1,4 @@
-"""Errores de usuario: un mensaje claro de una línea, código de salida distinto de cero y sin traza."""
+"""Errores de usuario: una línea clara, código de salida distinto de cero y sin traza."""
 
 import sys
 from collections.abc import Iterator
@@ -62,3 +62,6 @@ def user_errors() -> Iterator[None]:
     except EnlaceError as error:
         print(f"enlace: {error}", file=sys.stderr, flush=True)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("enlace: interrumpido", file=sys.stderr, flush=True)
+        sys.exit(130)

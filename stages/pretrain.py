@@ -1,0 +1,130 @@
+"""Etapa pretrain: entrenar, seguir donde se cortó y entregar solo un modelo terminado."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from enlace.backends import Backend, open_device
+from enlace.config.load import PARAMS_FILE, load_config
+from enlace.config.schema import Config
+from enlace.config.views import declared_params, declared_values
+from enlace.data.index import verify_shards
+from enlace.data.streams import Batch, open_stream, validation_batches
+from enlace.data.tokenizer import load_tokenizer
+from enlace.evaluation.byte_counts import bytes_per_id
+from enlace.evaluation.loss import loss_evaluator
+from enlace.paths import (
+    MODEL,
+    PRETRAIN_REPORTS,
+    SHARDS,
+    STATE,
+    TOKENIZER,
+    VERDICT,
+    runs_folder,
+    shared_root,
+)
+from enlace.preflight.gate import require_stamp
+from enlace.preflight.verdict import require_verdict
+from enlace.process import StopSignal, device_lock, exclusive_lock
+from enlace.progress import TrainLog
+from enlace.provenance import (
+    InputsGuard,
+    code_fingerprints,
+    folder_states,
+    git_state,
+    module_closure,
+    run_key,
+)
+from enlace.train.export import export_run
+from enlace.train.folder import point_to, retire_finished
+from enlace.train.trainer import Evaluator, train
+from stages.start import stage
+
+
+def main() -> None:
+    """Comprueba el veredicto y los datos, entrena hasta el final y exporta."""
+    with stage("pretrain") as view, device_lock(view.hardware.device):
+        config = view.whole()
+        guard = InputsGuard.open(_inputs)
+        measured = declared_values(config, declared_params("preflight"))
+        require_verdict(VERDICT, measured)
+        require_stamp(config, measured, shared_root(), Console())
+        index = verify_shards(SHARDS)
+        origin = {
+            "data": index.fingerprint,
+            "tokenizer": index.tokenizer.fingerprint,
+            **_code(),
+            "git": git_state(),
+        }
+        folder = (
+            runs_folder() / f"{config.run_name}-{run_key(config.identity(), index.fingerprint)}"
+        )
+        with exclusive_lock(folder / "lock"):
+            point_to(folder, runs_folder() / config.run_name)
+            retire_finished(folder, origin, config.train.steps)
+            _train(config, open_device(config.hardware), folder, origin)
+            guard.check(kept=str(folder))
+            export_run(folder, MODEL, STATE, TOKENIZER)
+        print(f"modelo en {MODEL}")
+
+
+def _train(config: Config, backend: Backend, folder: Path, origin: dict[str, Any]) -> None:
+    stream = open_stream(
+        SHARDS,
+        "train",
+        config.model.seq_len,
+        config.sequences_per_step,
+        config.train.seed,
+        config.model.vocab_size,
+    )
+    log = TrainLog(
+        folder,
+        steps=config.train.steps,
+        tokens_per_step=config.train.tokens_per_step,
+        reports_dir=PRETRAIN_REPORTS,
+    )
+    with log, StopSignal() as stop:
+        train(
+            config,
+            backend,
+            stream,
+            folder,
+            evaluators=[_validation(config, backend)],
+            log=log,
+            origin=origin,
+            stop=stop,
+        )
+
+
+def _validation(config: Config, backend: Backend) -> Evaluator:
+    sizes = bytes_per_id(load_tokenizer(TOKENIZER), config.model.vocab_size)
+
+    def batches() -> Iterable[Batch]:
+        return validation_batches(
+            SHARDS,
+            "val",
+            config.model.seq_len,
+            config.hardware.micro_batch,
+            config.train.eval_tokens,
+            config.model.vocab_size,
+        )
+
+    return loss_evaluator(batches, backend, sizes)
+
+
+def _code() -> dict[str, str]:
+    return code_fingerprints(module_closure("stages.pretrain"))
+
+
+def _inputs() -> dict[str, Any]:
+    return {
+        "params.yaml": load_config(PARAMS_FILE).fingerprint(),
+        "data/shards": folder_states(SHARDS),
+        "el código": _code()["code"],
+    }
+
+
+if __name__ == "__main__":
+    main()
