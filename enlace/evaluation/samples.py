@@ -11,7 +11,11 @@ from enlace.config.schema import EvaluationConfig
 from enlace.data.tokenizer import Tokenizer
 from enlace.errors import ConfigError
 from enlace.evaluation.loss import evaluation_mode
+from enlace.files import sha256_json
 from enlace.model.transformer import Transformer
+
+_SEED_DIGITS = 15
+"""Cifras hexadecimales de la semilla: 60 bits, que caben en un entero con signo."""
 
 
 class Sample(NamedTuple):
@@ -29,8 +33,9 @@ def generate_samples(
 ) -> list[Sample]:
     """Continúa cada principio de `evaluation.prompts`, en su orden.
 
-    Cada principio tiene su propio generador con la misma semilla: quitar o mover uno no cambia la
-    continuación de los demás.
+    El azar de cada muestra sale de la semilla y de su propio principio: quitar o mover uno no
+    cambia la continuación de los demás, y dos principios no comparten sorteos (un modelo que
+    empieza escribiría con ellos casi lo mismo).
 
     Args:
         model: el modelo, en el dispositivo de `backend`.
@@ -74,7 +79,8 @@ def _continue(
     evaluation: EvaluationConfig,
     device: torch.device,
 ) -> Sample:
-    generator = torch.Generator(device=device).manual_seed(evaluation.seed)
+    seed = int(sha256_json([evaluation.seed, prompt])[:_SEED_DIGITS], 16)
+    generator = torch.Generator(device=device).manual_seed(seed)
     output_BT = model.generate(
         torch.tensor([ids], dtype=torch.int64, device=device),
         evaluation.max_new_tokens,

@@ -1,6 +1,7 @@
 """Medir en un proceso aparte: pase lo que pase allí, aquí llega una medida o un `Failure`."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from enlace.preflight.measurement import Failure, Outcome
 # Importar el módulo, y no escribir su nombre, deja ver a DVC que la etapa depende de él.
 CHILD_COMMAND = (sys.executable, "-m", child.__name__)
 _LAST_WORDS = 200
+_SCRATCH_PREFIX = "preflight-"
 _OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
 
 
@@ -33,7 +35,9 @@ def measure_isolated(
         command: el programa que mide; recibe el fichero de resultado y la carpeta temporal.
     """
     scratch_root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="preflight-", dir=scratch_root) as folder:
+    _remove_orphans(scratch_root)
+    prefix = f"{_SCRATCH_PREFIX}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch_root) as folder:
         result = Path(folder) / "result.json"
         errors = Path(folder) / "stderr.txt"
         with errors.open("wb") as stream:
@@ -45,6 +49,14 @@ def measure_isolated(
                 check=False,
             )
         return _outcome(finished.returncode, result, errors)
+
+
+def _remove_orphans(scratch_root: Path) -> None:
+    """Borra las carpetas temporales de procesos que murieron sin poder hacerlo."""
+    for folder in scratch_root.glob(f"{_SCRATCH_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_SCRATCH_PREFIX).split("-")[0]
+        if owner.isdecimal() and not Path("/proc", owner).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _environment() -> dict[str, str]:

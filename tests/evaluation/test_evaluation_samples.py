@@ -34,6 +34,15 @@ def test_cada_muestra_depende_solo_de_su_principio() -> None:
     assert run(settings(prompts=PROMPTS[::-1])) == whole[::-1]
 
 
+def test_dos_principios_no_comparten_los_sorteos() -> None:
+    # Con todos los logits iguales la continuación es solo el azar.
+    model = tiny_model()
+    with torch.no_grad():
+        model.tok_emb.weight.fill_(1.0)
+    first, second = run(settings(prompts=("Había", "Un día"), top_k=0), model)
+    assert first.continuation != second.continuation
+
+
 def test_con_temperatura_cero_es_el_argmax_sin_cache() -> None:
     model, tokenizer = tiny_model(), ByteTokenizer()
     ids = tokenizer.encode("Un día")

@@ -1,3 +1,5 @@
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -54,6 +56,19 @@ def test_una_medida_escrita_no_vale_si_el_proceso_muere_despues(tmp_path: Path) 
     )
     assert run(tmp_path, code) == made_up()
     assert isinstance(run(tmp_path, code + "os.abort()"), Failure)
+
+
+def test_se_borran_las_carpetas_de_procesos_muertos_y_no_las_de_los_vivos(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    orphan, alive = tmp_path / f"preflight-{dead.pid}-x", tmp_path / f"preflight-{os.getpid()}-x"
+    stamp = tmp_path / "maquina-0123456789abcdef.json"
+    for folder in (orphan, alive):
+        folder.mkdir()
+        (folder / "model.safetensors").touch()
+    stamp.touch()
+    measure_isolated(CONFIG, tmp_path, [sys.executable, "-c", ""])
+    assert sorted(tmp_path.iterdir()) == sorted([alive, stamp])
 
 
 def test_el_hijo_recibe_la_configuracion_entera(tmp_path: Path) -> None:
