@@ -4,9 +4,11 @@ import ctypes
 import fcntl
 import json
 import os
+import re
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -64,6 +66,28 @@ def exclusive_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def device_lock(device: str) -> Iterator[None]:
+    """Mantiene la GPU de este proceso para él solo; en CPU no hace nada.
+
+    Dos procesos en la misma GPU se quitan memoria y falsean las medidas del preflight. El cerrojo
+    es de la máquina y del usuario, no del repositorio: dos clones comparten la tarjeta.
+
+    Args:
+        device: `hardware.device`.
+
+    Raises:
+        LockError: otro proceso de enlace la usa.
+    """
+    if device != "cuda":
+        yield
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+    card = re.sub(r"[^0-9A-Za-z-]", "_", visible)
+    with exclusive_lock(Path(tempfile.gettempdir()) / f"enlace-{os.getuid()}-gpu-{card}.lock"):
+        yield
 
 
 def _write_record(descriptor: int) -> None:

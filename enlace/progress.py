@@ -222,7 +222,7 @@ def describe(row: Row, steps: int, remaining_seconds: float | None) -> str:
 def duration(seconds: float) -> str:
     """Un tiempo legible: «45 s», «12 min», «3 h 05 min», «2 d 4 h»."""
     minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if seconds < 60:
+    if round(seconds) < 60:
         return f"{round(seconds)} s"
     if minutes < 60:
         return f"{minutes} min"

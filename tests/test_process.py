@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enlace.errors import LockError
-from enlace.process import StopSignal, die_with_parent, exclusive_lock
+from enlace.process import StopSignal, device_lock, die_with_parent, exclusive_lock
 
 HOLDER = """
 import sys, time
@@ -89,6 +89,22 @@ def test_un_cerrojo_sin_firma_tambien_da_un_mensaje(tmp_path: Path) -> None:
     with exclusive_lock(lock):
         lock.write_text("")
         with pytest.raises(LockError, match="aún no ha dicho"), exclusive_lock(lock):
+            pass
+
+
+def test_la_gpu_es_de_un_solo_proceso_y_la_cpu_de_todos(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enlace.process.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with device_lock("cuda"):
+        with pytest.raises(LockError, match="gpu-0"), device_lock("cuda"):
+            pass
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        with pytest.raises(LockError, match="gpu-0"), device_lock("cuda"):
+            pass
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+        with device_lock("cuda"), device_lock("cpu"), device_lock("cpu"):
             pass
 
 

@@ -6,15 +6,12 @@ versiones, la máquina): el entrenamiento sigue como un *segmento* nuevo, que di
 no se promete la igualdad bit a bit y por qué.
 """
 
-import importlib.metadata
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
 from pydantic import ValidationError
 
 from enlace.backends import Backend
@@ -23,6 +20,7 @@ from enlace.data.streams import TokenStream
 from enlace.errors import CheckpointError
 from enlace.files import canonical_json
 from enlace.progress import StepClock, TrainLog, finite_or_none
+from enlace.provenance import versions
 from enlace.train.checkpoint import (
     MODEL,
     OPTIMIZER,
@@ -159,13 +157,6 @@ def run_state(training: Training, run: Run) -> dict[str, Any]:
     }
 
 
-def versions() -> dict[str, str]:
-    """Versiones de lo que interviene en las cuentas."""
-    packages = {name: importlib.metadata.version(name) for name in ("numpy", "safetensors")}
-    cuda = {"cuda": torch.version.cuda} if torch.version.cuda else {}
-    return {"python": platform.python_version(), "torch": str(torch.__version__)} | cuda | packages
-
-
 def _restore(training: Training, found: Found) -> None:
     """Pesos, optimizador, escala y cuentas; los tensores se leen en CPU, se copian y se sueltan."""
     load_model_tensors(training.model, read_tensors(found.path / MODEL), found.path / MODEL)
@@ -196,7 +187,7 @@ def _restore_rng(training: Training, found: Found) -> None:
 
 def _check_identity(found: Found, config: Config) -> None:
     """Rechaza un checkpoint de otra identidad, nombrando la primera clave que difiere."""
-    saved = _saved_config(found)
+    saved = saved_config(found)
     differences = compare(saved.identity_values(), config.identity_values())
     for key, (before, now) in differences.items():
         raise CheckpointError(
@@ -217,7 +208,12 @@ def _check_origin(found: Found, origin: Mapping[str, Any]) -> None:
             )
 
 
-def _saved_config(found: Found) -> Config:
+def saved_config(found: Found) -> Config:
+    """La configuración que un checkpoint guarda, validada.
+
+    Raises:
+        CheckpointError: la escribió una versión con otro esquema.
+    """
     try:
         return Config.model_validate_json(canonical_json(found.state["config"]))
     except ValidationError as error:

@@ -53,10 +53,9 @@ def run_training(
     origin: dict[str, Any] | None = None,
     evaluators: Sequence[Evaluator] = (validate,),
     reports_dir: Path | None = None,
-    stop: StopSignal | None = None,
     output: io.StringIO | None = None,
 ) -> TrainResult:
-    """Entrena con el registro en `output` (o en ninguna parte) y sin tocar los manejadores."""
+    """Entrena como la etapa, con el registro en `output` (o en ninguna parte)."""
     log = TrainLog(
         run_dir,
         steps=config.train.steps,
@@ -64,7 +63,7 @@ def run_training(
         reports_dir=reports_dir,
         console=Console(file=output or io.StringIO(), width=200),
     )
-    with log:
+    with log, StopSignal() as stop:
         return train(
             config,
             open_device(config.hardware),
@@ -73,7 +72,7 @@ def run_training(
             evaluators=evaluators,
             log=log,
             origin=ORIGIN if origin is None else origin,
-            stop=stop or StopSignal(),
+            stop=stop,
         )
 
 

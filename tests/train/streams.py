@@ -23,6 +23,7 @@ class PeriodicStream:
         config: de donde salen formas y semilla.
         fingerprint: huella de los datos.
         kill_at: paso en el que el proceso se mata con SIGKILL, como un corte de luz.
+        stop_at: paso durante el que llega un SIGTERM.
         empty_at: paso sin ningún objetivo.
     """
 
@@ -31,6 +32,7 @@ class PeriodicStream:
         config: Config,
         fingerprint: str = "datos-de-prueba",
         kill_at: int | None = None,
+        stop_at: int | None = None,
         empty_at: int | None = None,
     ) -> None:
         self.fingerprint = fingerprint
@@ -38,11 +40,14 @@ class PeriodicStream:
         self._sequences = config.sequences_per_step
         self._length = config.model.seq_len
         self._kill_at = kill_at
+        self._stop_at = stop_at
         self._empty_at = empty_at
 
     def batch(self, step: int) -> Batch:
         if step == self._kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
+        if step == self._stop_at:
+            signal.raise_signal(signal.SIGTERM)
         generator = torch.Generator().manual_seed(1000 * self._seed + step)
         starts_S1 = torch.randint(len(_TEXT), (self._sequences, 1), generator=generator)
         positions = starts_S1 + torch.arange(self._length + 1)

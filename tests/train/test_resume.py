@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 import torch
 
 from enlace.errors import CheckpointError, UnfinishedError
-from enlace.process import StopSignal
 from enlace.train.checkpoint import newest_complete
 from tests.support import make_config
 from tests.train.runs import (
@@ -27,19 +27,37 @@ from tests.train.runs import (
 from tests.train.streams import PeriodicStream
 
 CASES: dict[str, dict[str, Any]] = {
-    "fp32": {"train.steps": 20},
-    "fp16": {"train.steps": 20, "hardware.dtype": "fp16", "hardware.micro_batch": 4},
-    "dropout": {"train.steps": 20, "model.dropout": 0.2},
+    "fp32": {"hardware.threads": 1},
+    "fp16": {"hardware.dtype": "fp16", "hardware.micro_batch": 4, "hardware.threads": 1},
+    "dropout": {"model.dropout": 0.2, "hardware.threads": 1},
 }
+"""Con los 20 pasos de la configuración de prueba y un checkpoint cada 5."""
 SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}
+
+
+def kill_and_resume(folder: Path, cases: dict[str, dict[str, Any]]) -> None:
+    """Cada caso, matado con SIGKILL en el paso 13 y reanudado en otro proceso desde el 10."""
+    command = [sys.executable, "-m", "tests.train.runs", str(folder), json.dumps(cases)]
+    # Esperar sin gastar CPU: los hilos que giran en vacío se estorban en una máquina cargada.
+    environment = os.environ | {"OMP_WAIT_POLICY": "passive"}
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[2], env=environment)
+
+
+def assert_same_training(found_dir: Path, expected_dir: Path) -> None:
+    """Iguales en todo: tensores, estado y la tabla, con el resumen de cada batch."""
+    expected, found = final_tensors(expected_dir), final_tensors(found_dir)
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+    assert final_state(found_dir) == final_state(expected_dir)
+    assert deterministic_rows(found_dir) == deterministic_rows(expected_dir)
 
 
 @pytest.fixture(scope="module")
 def killed_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Cada caso, matado con SIGKILL en el paso 13 y reanudado en otro proceso desde el 10."""
+    """Los casos, ya matados y reanudados."""
     folder = tmp_path_factory.mktemp("matados")
-    command = [sys.executable, "-m", "tests.train.runs", str(folder), json.dumps(CASES)]
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
+    kill_and_resume(folder, CASES)
     return folder
 
 
@@ -48,14 +66,16 @@ def test_matar_y_reanudar_da_lo_mismo_bit_a_bit(
     case: str, killed_runs: Path, tmp_path: Path
 ) -> None:
     run_training(tmp_path, make_config(CASES[case]))
-    expected, found = final_tensors(tmp_path), final_tensors(killed_runs / case)
-    assert found.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(found[name], tensor), name
-    assert final_state(killed_runs / case) == final_state(tmp_path)
-    rows = deterministic_rows(tmp_path)
-    assert deterministic_rows(killed_runs / case) == rows
-    assert len(rows) == 1 + 20
+    assert_same_training(killed_runs / case, tmp_path)
+    assert len(deterministic_rows(tmp_path)) == 1 + 20
+
+
+@pytest.mark.slow
+def test_con_varios_hilos_tambien_es_exacto(tmp_path: Path) -> None:
+    changes = {"hardware.threads": 2, "model.dropout": 0.1}
+    kill_and_resume(tmp_path, {"dos": changes})
+    run_training(tmp_path / "seguido", make_config(changes))
+    assert_same_training(tmp_path / "dos", tmp_path / "seguido")
 
 
 def test_la_escala_de_fp16_viaja_con_su_cuenta(killed_runs: Path) -> None:
@@ -65,50 +85,30 @@ def test_la_escala_de_fp16_viaja_con_su_cuenta(killed_runs: Path) -> None:
     assert scaler["_growth_tracker"] == 0
 
 
-def stopped_after(step: int) -> StopSignal:
-    """Una petición de parar que llega durante el paso `step` (desde 0)."""
-
-    class _Stop(StopSignal):
-        polls = -1
-
-        @property
-        def requested(self) -> int | None:  # type: ignore[override]
-            self.polls += 1
-            return signal.SIGTERM if self.polls >= step else None
-
-        @requested.setter
-        def requested(self, value: int | None) -> None:
-            pass
-
-    return _Stop()
-
-
-def stop_at(run_dir: Path, step: int, changes: dict[str, Any] | None = None, **kwargs: Any) -> None:
+def stop_at(run_dir: Path, steps: int, changes: dict[str, Any] | None = None) -> None:
+    """Entrena hasta que un SIGTERM lo para con `steps` pasos dados."""
+    config = make_config(SHORT | (changes or {}))
     with pytest.raises(UnfinishedError):
-        run_training(
-            run_dir, make_config(SHORT | (changes or {})), stop=stopped_after(step - 1), **kwargs
-        )
+        run_training(run_dir, config, stream=PeriodicStream(config, stop_at=steps - 1))
 
 
 def test_parar_a_mitad_guarda_y_da_el_codigo_de_la_senal(tmp_path: Path) -> None:
+    config = make_config(SHORT)
     with pytest.raises(UnfinishedError, match="paso 2 de 6") as caught:
-        run_training(tmp_path / "parado", make_config(SHORT), stop=stopped_after(1))
+        run_training(tmp_path / "parado", config, stream=PeriodicStream(config, stop_at=1))
     assert caught.value.exit_code == 128 + signal.SIGTERM
     found = newest_complete(tmp_path / "parado")
     assert found is not None
     assert found.state["step"] == 2
-    result = run_training(tmp_path / "parado", make_config(SHORT))
-    run_training(tmp_path / "seguido", make_config(SHORT))
+    result = run_training(tmp_path / "parado", config)
+    run_training(tmp_path / "seguido", config)
     assert result.step == 6
-    expected = final_tensors(tmp_path / "seguido")
-    for name, tensor in final_tensors(tmp_path / "parado").items():
-        assert torch.equal(tensor, expected[name]), name
-    assert deterministic_rows(tmp_path / "parado") == deterministic_rows(tmp_path / "seguido")
-    assert final_state(tmp_path / "parado") == final_state(tmp_path / "seguido")
+    assert_same_training(tmp_path / "parado", tmp_path / "seguido")
 
 
 def test_una_peticion_en_el_ultimo_paso_no_es_un_entrenamiento_a_medias(tmp_path: Path) -> None:
-    assert run_training(tmp_path, make_config(SHORT), stop=stopped_after(5)).step == 6
+    config = make_config(SHORT)
+    assert run_training(tmp_path, config, stream=PeriodicStream(config, stop_at=5)).step == 6
 
 
 def test_un_entrenamiento_terminado_no_repite_nada(tmp_path: Path) -> None:
@@ -125,12 +125,7 @@ def test_un_salto_y_un_paso_vacio_tambien_se_reanudan(tmp_path: Path) -> None:
     changes |= {"train.fp16_max_skips": 60}
     config = make_config(changes)
     with pytest.raises(UnfinishedError):
-        run_training(
-            tmp_path / "a",
-            config,
-            stream=PeriodicStream(config, empty_at=1),
-            stop=stopped_after(3),
-        )
+        run_training(tmp_path / "a", config, stream=PeriodicStream(config, empty_at=1, stop_at=3))
     run_training(tmp_path / "a", config, stream=PeriodicStream(config, empty_at=1))
     run_training(tmp_path / "b", config, stream=PeriodicStream(config, empty_at=1))
     counters = final_state(tmp_path / "a")["counters"]

@@ -1,5 +1,6 @@
 """La tasa de aprendizaje: tablas hechas a mano y propiedades."""
 
+import itertools
 import math
 from typing import Any
 
@@ -72,8 +73,8 @@ def test_sube_se_mantiene_y_baja_sin_valer_cero(train: TrainConfig) -> None:
     rates = curve(train)
     warmup = train.warmup_steps
     assert all(0 < rate <= train.lr for rate in rates)
-    assert all(a < b for a, b in zip(rates[:warmup], rates[1:warmup], strict=False))
-    assert all(a >= b for a, b in zip(rates[warmup:], rates[warmup + 1 :], strict=False))
+    assert all(a < b for a, b in itertools.pairwise(rates[:warmup]))
+    assert all(a >= b for a, b in itertools.pairwise(rates[warmup:]))
     if warmup:
         assert rates[warmup - 1] == train.lr
     assert all(rate >= train.lr * train.final_lr_fraction for rate in rates[warmup:])

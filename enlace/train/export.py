@@ -1,0 +1,152 @@
+"""De la carpeta de un run al modelo que se entrega, y de vuelta.
+
+    checkpoints/model/   model.safetensors, config.json, tokenizer.json, manifest.json
+    checkpoints/state/   el checkpoint completo desde el que se puede seguir entrenando
+
+Lo entregado no lleva fechas salvo en los segmentos: entregar dos veces el mismo checkpoint da los
+mismos bytes.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+
+from enlace.config.schema import Config
+from enlace.errors import CheckpointError
+from enlace.files import atomic_dir, canonical_json, sha256_file, write_json
+from enlace.model.transformer import Transformer
+from enlace.train.checkpoint import (
+    MODEL,
+    Found,
+    check_digest,
+    checkpoint_dir,
+    is_branch_point,
+    newest_complete,
+    read_json_object,
+    verify_checkpoint,
+    writing,
+)
+from enlace.train.resume import saved_config
+from enlace.train.schedule import decay_start
+from enlace.train.tensors import load_model_tensors, read_tensors
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+MANIFEST = "manifest.json"
+MANIFEST_VERSION = 1
+
+
+def export_run(
+    run_dir: Path, out_model: Path, out_state: Path, tokenizer_dir: Path
+) -> dict[str, Any]:
+    """Entrega un entrenamiento terminado como dos carpetas enteras y devuelve el manifiesto.
+
+    Los ficheros se copian, no se enlazan: DVC vuelve de solo lectura lo que entrega y lo comparte
+    con su caché.
+
+    Raises:
+        CheckpointError: no hay checkpoint, quedan pasos, falta el tokenizador o no se puede
+            escribir.
+    """
+    found = newest_complete(run_dir)
+    if found is None:
+        raise CheckpointError(f"{run_dir} no tiene ningún checkpoint que exportar")
+    config = saved_config(found)
+    if found.state["step"] < config.train.steps:
+        raise CheckpointError(
+            f"{found.path} va por el paso {found.state['step']} de {config.train.steps}; "
+            "termina el entrenamiento antes de exportar"
+        )
+    tokenizer = tokenizer_dir / TOKENIZER
+    if not tokenizer.is_file():
+        raise CheckpointError(f"falta {tokenizer}; vuelve a crearlo con dvc repro tokenize")
+    branch = _branch_checkpoint(run_dir, found, config)
+    with writing(out_model), atomic_dir(out_model) as temporary:
+        shutil.copyfile(found.path / MODEL, temporary / MODEL)
+        shutil.copyfile(tokenizer, temporary / TOKENIZER)
+        write_json(temporary / CONFIG, found.state["config"])
+        manifest = _manifest(found, branch)
+        files = {name: sha256_file(temporary / name) for name in (MODEL, CONFIG, TOKENIZER)}
+        write_json(temporary / MANIFEST, manifest | {"files": files})
+    with writing(out_state), atomic_dir(out_state) as temporary:
+        for file in sorted(branch.path.iterdir()):
+            shutil.copyfile(file, temporary / file.name)
+    return read_manifest(out_model)
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """El manifiesto de un modelo exportado, tras comprobar los ficheros que enumera.
+
+    Raises:
+        CheckpointError: falta el manifiesto o un fichero, o alguno no es el que se exportó.
+    """
+    manifest = read_json_object(path / MANIFEST)
+    if manifest.get("version") != MANIFEST_VERSION:
+        raise CheckpointError(
+            f"{path / MANIFEST} tiene el formato {manifest.get('version')!r} y esta versión de "
+            f"enlace lee el {MANIFEST_VERSION}"
+        )
+    files = manifest.get("files")
+    if not isinstance(files, dict):
+        raise CheckpointError(f"{path / MANIFEST} no enumera sus ficheros")
+    for name in (MODEL, CONFIG, TOKENIZER):
+        check_digest(path / name, files.get(name))
+    return manifest
+
+
+def load_model(
+    path: Path, sdpa_backend: str, device: torch.device | str
+) -> tuple[Transformer, Config]:
+    """Carga un modelo exportado, en modo eval, y la configuración con la que se entrenó.
+
+    Args:
+        path: carpeta como `checkpoints/model`.
+        sdpa_backend: núcleo de atención con el que se va a usar.
+        device: dispositivo de los pesos.
+
+    Raises:
+        CheckpointError: algo falta, está dañado o no casa con la configuración.
+    """
+    manifest = read_manifest(path)
+    try:
+        config = Config.model_validate_json(canonical_json(read_json_object(path / CONFIG)))
+    except ValidationError as error:
+        raise CheckpointError(f"{path / CONFIG} no es una configuración válida: {error}") from error
+    if config.identity() != manifest.get("identity"):
+        raise CheckpointError(f"{path / CONFIG} no es la configuración que dice {MANIFEST}")
+    model = Transformer(config.model, sdpa_backend, config.hardware.loss_chunk_rows)
+    load_model_tensors(model, read_tensors(path / MODEL), path / MODEL)
+    return model.to(device).eval(), config
+
+
+def _branch_checkpoint(run_dir: Path, final: Found, config: Config) -> Found:
+    """El checkpoint para seguir: con WSD, el de justo antes de decaer; si no, el último."""
+    start = decay_start(config.train)
+    path = checkpoint_dir(run_dir, start)
+    if not (is_branch_point(start, config.train) and path.is_dir()):
+        return final
+    return Found(path, verify_checkpoint(path), ())
+
+
+def _manifest(found: Found, branch: Found) -> dict[str, Any]:
+    state = found.state
+    origin = state["origin"]
+    return {
+        "version": MANIFEST_VERSION,
+        "run_name": state["config"]["run_name"],
+        "identity": state["identity"],
+        "fingerprint": state["fingerprint"],
+        "data": origin.get("data"),
+        "tokenizer": origin.get("tokenizer"),
+        "step": state["step"],
+        "tokens": state["tokens"],
+        "counters": state["counters"],
+        "val_loss": state["evaluation"].get("val_loss"),
+        "evaluation": state["evaluation"],
+        "state_step": branch.state["step"],
+        "origin": origin,
+        "segments": state["segments"],
+    }
