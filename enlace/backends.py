@@ -129,10 +129,10 @@ def select_sdpa(description: DeviceDescription, hardware: HardwareConfig) -> str
 def expands_kv(sdpa_backend: str) -> bool:
     """Si con GQA hay que repetir a mano las cabezas de clave y valor.
 
-    En torch 2.13 solo flash y math aceptan `enable_gqa`; con los demás la llamada caería en
-    silencio a MATH. En CPU no se nota, por eso se decide aquí y no se espera a que falle.
+    En torch 2.13 mem_efficient no acepta `enable_gqa`: la llamada caería en silencio a MATH. En
+    CPU no se nota, por eso se decide por el nombre del núcleo y no se espera a que falle.
     """
-    return sdpa_backend not in ("flash", "math")
+    return sdpa_backend == "mem_efficient"
 
 
 def describe_device(kind: str) -> DeviceDescription:

@@ -242,12 +242,17 @@ def _progress_bar(console: Console) -> Progress:
 
 
 def _rows_until(table: Path, step: int) -> list[str]:
-    """Las filas completas de `table` hasta el paso `step`; una línea a medias se descarta."""
+    """Las filas completas de `table` hasta el paso `step`."""
     if not table.is_file():
         return []
-    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
-    whole = [line for line in lines if line.endswith("\n") and line.count("\t") + 1 == len(COLUMNS)]
-    return [line for line in whole if int(line.split("\t", 1)[0]) <= step]
+    # Tras un corte de luz el final del fichero puede ser basura: solo valen las filas completas.
+    lines = table.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    return [line for line in lines if _whole_row(line) and int(line.split("\t", 1)[0]) <= step]
+
+
+def _whole_row(line: str) -> bool:
+    cells = line.split("\t")
+    return line.endswith("\n") and len(cells) == len(COLUMNS) and cells[0].isdecimal()
 
 
 def _number(text: str) -> Any:

@@ -17,6 +17,7 @@ from enlace.backends import (
 )
 from enlace.config.schema import HardwareConfig
 from enlace.errors import HardwareError
+from enlace.model.transformer import Transformer
 from tests.support import make_config
 
 GIB = 1 << 30
@@ -79,9 +80,12 @@ def test_math_no_entra_en_gpu(card: DeviceDescription) -> None:
         select_sdpa(card, profile(sdpa="math"))
 
 
-def test_solo_flash_y_math_aceptan_gqa_sin_repetir_cabezas() -> None:
-    expected = {"math": False, "flash": False, "mem_efficient": True, "cudnn": True}
+def test_solo_mem_efficient_repite_cabezas_y_el_modelo_hace_lo_mismo() -> None:
+    expected = {"math": False, "flash": False, "mem_efficient": True, "cudnn": False}
     assert {name: expands_kv(name) for name in expected} == expected
+    for name, expands in expected.items():
+        attention = Transformer(make_config().model, name).blocks[0].attn
+        assert attention.expand_kv is expands, name
 
 
 def test_turing_repite_cabezas_y_nunca_ve_math() -> None:

@@ -82,8 +82,8 @@ def test_al_reanudar_la_tabla_se_recorta_al_paso(tmp_path: Path) -> None:
     log, _ = open_log(tmp_path)
     for step in range(1, 6):
         log.record(row(step), {})
-    with (tmp_path / "train.tsv").open("a") as stream:
-        stream.write("6\t600\t0.3")
+    with (tmp_path / "train.tsv").open("ab") as stream:
+        stream.write(b"\0\0\0\n\xff" + b"\t" * (len(COLUMNS) - 1) + b"\n" + b"2\t600\t0.3")
     resumed, _ = open_log_at(tmp_path, 3)
     assert [cells[0] for cells in table(tmp_path)[1:]] == ["1", "2", "3"]
     assert table(tmp_path / "informes") == table(tmp_path)

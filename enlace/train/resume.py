@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from torch import Tensor
 
 from enlace.backends import Backend
 from enlace.config.schema import Config
@@ -35,6 +36,7 @@ from enlace.train.checkpoint import (
 from enlace.train.schedule import decay_start, learning_rate
 from enlace.train.state import Counters, Training
 from enlace.train.tensors import (
+    RNG_PREFIX,
     load_model_tensors,
     load_optimizer_tensors,
     load_rng_tensors,
@@ -99,7 +101,7 @@ def open_run(
     stream.check_state(found.state["stream"])
     _check_origin(found, origin)
     # 4. Pesos, momentos, escala y cuentas, en ese orden.
-    _restore(training, found)
+    rng = _restore(training, found)
     # 5. La historia: lo que cambió abre un segmento.
     run.checkpoint, run.evaluation = found.path, found.state["evaluation"]
     run.segments = _continued_segments(training, origin, found, log)
@@ -107,7 +109,7 @@ def open_run(
     log.restart(training.counters.step, found.state["clock"], run.evaluation)
     log.say(f"sigo desde el paso {training.counters.step} ({found.path})")
     # 7. El azar, lo último: nada entre aquí y el primer paso debe consumirlo.
-    _restore_rng(training, found)
+    _restore_rng(training, found, rng)
     return run
 
 
@@ -157,11 +159,14 @@ def run_state(training: Training, run: Run) -> dict[str, Any]:
     }
 
 
-def _restore(training: Training, found: Found) -> None:
-    """Pesos, optimizador, escala y cuentas; los tensores se leen en CPU, se copian y se sueltan."""
+def _restore(training: Training, found: Found) -> dict[str, Tensor]:
+    """Repone pesos, optimizador, escala y cuentas, y devuelve el azar guardado, sin tocarlo.
+
+    Los tensores se leen en CPU, se copian y se sueltan: en la GPU nunca hay dos modelos.
+    """
     load_model_tensors(training.model, read_tensors(found.path / MODEL), found.path / MODEL)
-    tensors = read_tensors(found.path / OPTIMIZER)
-    moments = {name: value for name, value in tensors.items() if not name.startswith("rng/")}
+    moments = read_tensors(found.path / OPTIMIZER)
+    rng = {name: moments.pop(name) for name in list(moments) if name.startswith(RNG_PREFIX)}
     load_optimizer_tensors(training.model, training.optimizer, moments, found.path / OPTIMIZER)
     try:
         training.counters = Counters(**found.state["counters"])
@@ -174,15 +179,14 @@ def _restore(training: Training, found: Found) -> None:
             f"{found.path / OPTIMIZER} no casa con los {training.counters.optimizer_steps} pasos "
             "de optimizador que dice el estado"
         )
+    return rng
 
 
-def _restore_rng(training: Training, found: Found) -> None:
+def _restore_rng(training: Training, found: Found, rng: Mapping[str, Tensor]) -> None:
     # En otro tipo de dispositivo el azar es otro generador: queda el recién sembrado, y el
     # segmento nuevo ya dice que la igualdad acaba aquí.
-    if found.state["config"]["hardware"]["device"] != training.config.hardware.device:
-        return
-    tensors = read_tensors(found.path / OPTIMIZER)
-    load_rng_tensors(training.backend.device, tensors, found.path / OPTIMIZER)
+    if found.state["config"]["hardware"]["device"] == training.config.hardware.device:
+        load_rng_tensors(training.backend.device, rng, found.path / OPTIMIZER)
 
 
 def _check_identity(found: Found, config: Config) -> None:

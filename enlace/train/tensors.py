@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from enlace.errors import CheckpointError
 
+RNG_PREFIX = "rng/"
+"""Cómo empiezan los nombres de los estados de azar; los demás son momentos del optimizador."""
+
 _MAX_HEADER_BYTES = 1 << 24
 _HEADER_LENGTH_BYTES = 8
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -80,9 +83,9 @@ def load_optimizer_tensors(
 
 def rng_tensors(device: torch.device) -> dict[str, Tensor]:
     """El estado de los generadores de torch que el entrenamiento consume (uint8)."""
-    states = {"rng/cpu": torch.get_rng_state()}
+    states = {f"{RNG_PREFIX}cpu": torch.get_rng_state()}
     if device.type == "cuda":
-        states["rng/cuda"] = torch.cuda.get_rng_state(device)
+        states[f"{RNG_PREFIX}cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
@@ -96,9 +99,9 @@ def load_rng_tensors(device: torch.device, tensors: Mapping[str, Tensor], where:
     if missing:
         raise CheckpointError(f"{where} no tiene el estado de azar {sorted(missing)[0]}")
     try:
-        torch.set_rng_state(tensors["rng/cpu"])
+        torch.set_rng_state(tensors[f"{RNG_PREFIX}cpu"])
         if device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["rng/cuda"], device)
+            torch.cuda.set_rng_state(tensors[f"{RNG_PREFIX}cuda"], device)
     except (RuntimeError, TypeError) as error:
         raise CheckpointError(f"{where} tiene un estado de azar ilegible: {error}") from error
 
