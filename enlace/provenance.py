@@ -14,8 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from enlace.config.load import PARAMS_FILE, load_config
+from enlace.config.views import declared_deps, declared_params, declared_values
 from enlace.errors import InputsChangedError
-from enlace.files import sha256_json
+from enlace.files import sha256_file, sha256_json
 
 PACKAGES = ("enlace", "stages")
 _TRACKED_VERSIONS = ("torch", "numpy", "safetensors", "tokenizers", "pydantic")
@@ -120,18 +122,35 @@ def run_key(identity: str, data_fingerprint: str) -> str:
     return sha256_json({"identity": identity, "data": data_fingerprint})[:16]
 
 
-def file_states(files: Iterable[Path]) -> dict[str, list[int]]:
-    """Tamaño, fecha e inodo de cada fichero: detecta cambios sin releer gigabytes."""
+def input_state(path: Path) -> Any:
+    """Algo que cambia cuando cambia la entrada `path`; None si no existe.
+
+    De un fichero suelto (código, un veredicto) es su SHA-256, porque git puede reescribirlo igual
+    (`dvc exp run --temp` lo hace). De una carpeta de datos, el tamaño, la fecha y el inodo de cada
+    fichero: no hay que releer gigabytes.
+    """
+    if path.is_file():
+        return sha256_file(path)
+    if not path.is_dir():
+        return None
     states = {}
-    for file in files:
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
         status = file.stat()
         states[str(file)] = [status.st_size, status.st_mtime_ns, status.st_ino]
     return states
 
 
-def folder_states(folder: Path) -> dict[str, list[int]]:
-    """`file_states` de todos los ficheros de una carpeta."""
-    return file_states(sorted(file for file in folder.rglob("*") if file.is_file()))
+def stage_inputs(stage: str) -> dict[str, Any]:
+    """Los parámetros y dependencias que `dvc.yaml` declara para `stage`, como están ahora.
+
+    Raises:
+        ConfigError: `params.yaml` o `dvc.yaml` no son válidos.
+    """
+    config = load_config(PARAMS_FILE)
+    values = declared_values(config, declared_params(stage))
+    return {f"{key} en {PARAMS_FILE}": value for key, value in values.items()} | {
+        str(path): input_state(path) for path in declared_deps(stage, config)
+    }
 
 
 @dataclass(frozen=True)
@@ -139,8 +158,8 @@ class InputsGuard:
     """Las entradas de una etapa, tal como estaban al empezar.
 
     DVC apunta en `dvc.lock` las dependencias como están *después* de la orden. Si alguien edita
-    `params.yaml` mientras se entrena, el registro mentiría; por eso la etapa vuelve a mirar las
-    entradas antes de entregar y se niega si se movieron.
+    `params.yaml` mientras la etapa trabaja, el registro mentiría; por eso la etapa vuelve a mirar
+    las entradas antes de darse por buena y se niega si se movieron.
     """
 
     take: Callable[[], Mapping[str, Any]]
@@ -148,20 +167,19 @@ class InputsGuard:
 
     @classmethod
     def open(cls, take: Callable[[], Mapping[str, Any]]) -> "InputsGuard":
-        """Toma la foto inicial con `take`, que devuelve {nombre en español: valor comparable}."""
+        """Toma la foto inicial con `take`, que devuelve {nombre de la entrada: valor}."""
         return cls(take, take())
 
-    def check(self, kept: str) -> None:
-        """Compara con la foto inicial; `kept` dice dónde queda el trabajo hecho.
+    def check(self, remedy: str) -> None:
+        """Compara con la foto inicial; `remedy` dice qué queda hecho y cómo seguir.
 
         Raises:
             InputsChangedError: con los nombres de lo que cambió.
         """
         after = self.take()
-        moved = [name for name, value in self.before.items() if after.get(name) != value]
+        names = [*self.before, *(name for name in after if name not in self.before)]
+        moved = [name for name in names if after.get(name) != self.before.get(name)]
         if moved:
             raise InputsChangedError(
-                f"mientras corría la etapa cambió: {', '.join(moved)}. El trabajo está completo en "
-                f"{kept}; deja las entradas como estaban y repite la orden: solo tendrá que "
-                "exportar (o repítela así para empezar con las nuevas)"
+                f"mientras corría la etapa cambió: {', '.join(moved)}. {remedy}"
             )

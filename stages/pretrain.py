@@ -7,7 +7,6 @@ from typing import Any
 from rich.console import Console
 
 from enlace.backends import Backend, open_device
-from enlace.config.load import PARAMS_FILE, load_config
 from enlace.config.schema import Config
 from enlace.config.views import declared_params, declared_values
 from enlace.data.index import verify_shards
@@ -30,9 +29,7 @@ from enlace.preflight.verdict import require_verdict
 from enlace.process import StopSignal, device_lock, exclusive_lock
 from enlace.progress import TrainLog
 from enlace.provenance import (
-    InputsGuard,
     code_fingerprints,
-    folder_states,
     git_state,
     module_closure,
     run_key,
@@ -40,14 +37,14 @@ from enlace.provenance import (
 from enlace.train.export import export_run
 from enlace.train.folder import point_to, retire_finished
 from enlace.train.trainer import Evaluator, train
-from stages.start import stage
+from stages.start import inputs_guard, stage
 
 
 def main() -> None:
     """Comprueba el veredicto y los datos, entrena hasta el final y exporta."""
     with stage("pretrain") as view, device_lock(view.hardware.device):
         config = view.whole()
-        guard = InputsGuard.open(_inputs)
+        guard = inputs_guard("pretrain")
         measured = declared_values(config, declared_params("preflight"))
         require_verdict(VERDICT, measured)
         require_stamp(config, measured, shared_root(), Console())
@@ -65,7 +62,10 @@ def main() -> None:
             point_to(folder, runs_folder() / config.run_name)
             retire_finished(folder, origin, config.train.steps)
             _train(config, open_device(config.hardware), folder, origin)
-            guard.check(kept=str(folder))
+            guard.check(
+                f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
+                "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"
+            )
             export_run(folder, MODEL, STATE, TOKENIZER)
         print(f"modelo en {MODEL}")
 
@@ -116,14 +116,6 @@ def _validation(config: Config, backend: Backend) -> Evaluator:
 
 def _code() -> dict[str, str]:
     return code_fingerprints(module_closure("stages.pretrain"))
-
-
-def _inputs() -> dict[str, Any]:
-    return {
-        "params.yaml": load_config(PARAMS_FILE).fingerprint(),
-        "data/shards": folder_states(SHARDS),
-        "el código": _code()["code"],
-    }
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Si una etapa leyera una clave que no declara, DVC no la repetiría al cambiarla 
 quedaría viejo sin aviso. La vista convierte ese olvido en un error inmediato.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from enlace.config.yaml_io import read_yaml
 from enlace.errors import ConfigError
 
 PIPELINE_FILE = Path("dvc.yaml")
+_TEMPLATE = re.compile(r"\$\{([\w.]+)\}")
 
 
 class View:
@@ -74,17 +76,33 @@ def declared_params(stage: str, root: Path = Path()) -> frozenset[str]:
     Raises:
         ConfigError: si la etapa no existe en `dvc.yaml` o declara sus claves de otra manera.
     """
-    stages = read_yaml(root / PIPELINE_FILE).get("stages")
-    found = stages.get(stage) if isinstance(stages, dict) else None
-    if not isinstance(found, dict):
-        raise ConfigError(f"{PIPELINE_FILE}: no hay ninguna etapa «{stage}»; revisa el nombre")
-    params = found.get("params", [])
+    params = _declared_stage(stage, root).get("params", [])
     if not isinstance(params, list) or not all(isinstance(key, str) for key in params):
         raise ConfigError(
             f"{PIPELINE_FILE}: los params de {stage} deben ser una lista de claves de "
             f"{PARAMS_FILE}; escribe una por línea, como - train.lr"
         )
     return frozenset(params)
+
+
+def declared_deps(stage: str, config: Config, root: Path = Path()) -> list[Path]:
+    """Las rutas de las que depende la etapa, con `${data.source}` y semejantes ya sustituidas.
+
+    Raises:
+        ConfigError: si la etapa no existe, o una ruta nombra una clave que no existe.
+    """
+    values = dict(leaves(config.model_dump(mode="json")))
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise ConfigError(
+                f"{PIPELINE_FILE}: la etapa {stage} depende de {match[0]}, que no existe; "
+                f"{suggest(match[1])}"
+            )
+        return str(values[match[1]])
+
+    deps = _declared_stage(stage, root).get("deps", [])
+    return [Path(_TEMPLATE.sub(value, str(dep))) for dep in deps]
 
 
 def stage_view(stage: str, root: Path = Path()) -> Any:
@@ -110,3 +128,11 @@ def declared_values(config: Config, declared: frozenset[str]) -> dict[str, Any]:
         for key, value in leaves(config.model_dump(mode="json"))
         if any(key == name or key.startswith(f"{name}.") for name in declared)
     }
+
+
+def _declared_stage(stage: str, root: Path) -> dict[str, Any]:
+    stages = read_yaml(root / PIPELINE_FILE).get("stages")
+    found = stages.get(stage) if isinstance(stages, dict) else None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{PIPELINE_FILE}: no hay ninguna etapa «{stage}»; revisa el nombre")
+    return found

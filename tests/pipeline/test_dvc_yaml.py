@@ -54,7 +54,11 @@ def test_las_rutas_de_dvc_son_las_del_codigo() -> None:
     }
     reports, evaluation = paths.PRETRAIN_REPORTS, paths.EVALUATION_REPORTS
     assert outs == {
-        "preflight": [str(paths.VERDICT), str(paths.PREFLIGHT_REPORT)],
+        "preflight": [
+            str(paths.VERDICT),
+            str(paths.PREFLIGHT_REPORT.with_suffix(".md")),
+            str(paths.PREFLIGHT_REPORT),
+        ],
         "corpus": [str(paths.CORPUS)],
         "tokenize": [str(paths.TOKENIZER), str(paths.SHARDS)],
         "pretrain": [
