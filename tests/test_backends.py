@@ -1,5 +1,7 @@
 """El perfil frente a la máquina: las tarjetas se prueban por su descripción, sin tenerlas."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
@@ -84,8 +86,8 @@ def test_solo_mem_efficient_repite_cabezas_y_el_modelo_hace_lo_mismo() -> None:
     expected = {"math": False, "flash": False, "mem_efficient": True, "cudnn": False}
     assert {name: expands_kv(name) for name in expected} == expected
     for name, expands in expected.items():
-        attention = Transformer(make_config().model, name).blocks[0].attn
-        assert attention.expand_kv is expands, name
+        block: Any = Transformer(make_config().model, name).blocks[0]
+        assert block.attn.expand_kv is expands, name
 
 
 def test_turing_repite_cabezas_y_nunca_ve_math() -> None:
