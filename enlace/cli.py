@@ -3,6 +3,7 @@
 Importar este módulo no importa torch; lo que pesa se importa dentro de la orden que lo usa.
 """
 
+import itertools
 import os
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,19 +150,16 @@ def logs(
     keep: Annotated[bool, typer.Option("-f", "--follow", help="seguir hasta Ctrl-C")] = False,
 ) -> None:
     """Enseña las últimas filas del registro de un entrenamiento."""
-    from enlace.workspace.control import follow, last_lines, readable, table_of
+    from enlace.workspace.control import follow, pause, readable, table_of, tail
     from enlace.workspace.runs import summarize
 
     root = enter_project()
     table = table_of(run or load_config(root / PARAMS_FILE).run_name, root)
     steps = summarize(table.parent.resolve()).steps
-    for line in last_lines(table, lines):
-        print(readable(line, steps))
-    if not keep:
-        return
+    rows, end = tail(table, lines)
     try:
-        for line in follow(table):
-            print(readable(line, steps), flush=True)
+        for row in itertools.chain(rows, follow(table, end, pause) if keep else ()):
+            print(readable(row, steps), flush=True)
     except KeyboardInterrupt:
         print()
 

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from enlace.errors import EnlaceError, LockError
@@ -28,33 +28,41 @@ def table_of(run: str, root: Path) -> Path:
     return path
 
 
-def last_lines(table: Path, count: int) -> list[str]:
-    """Las últimas `count` filas completas del TSV (sin la cabecera)."""
-    lines = table.read_text(encoding="utf-8").splitlines(keepends=True)[1:]
-    whole = [line.rstrip("\n") for line in lines if line.endswith("\n")]
-    return whole[-count:] if count else []
+def tail(table: Path, count: int) -> tuple[list[str], int]:
+    """Las últimas `count` filas completas del TSV y el byte en el que acaba la última."""
+    content = table.read_bytes()
+    end = content.rfind(b"\n") + 1
+    rows = content[:end].decode("utf-8", "replace").splitlines()[1:]
+    return rows[-count:] if count else [], end
 
 
-def follow(table: Path) -> Iterator[str]:
-    """Las filas que se van escribiendo desde ahora, sin fin.
+def follow(table: Path, start: int, wait: Callable[[], object]) -> Iterator[str]:
+    """Las filas completas que se escriban desde el byte `start`, sin fin.
 
-    Al reanudar, el entrenador reemplaza el fichero: se nota en el inodo, y se sigue en el nuevo.
+    Entre mirada y mirada llama a `wait`. Al reanudar, el entrenador reemplaza el fichero por uno
+    recortado al checkpoint: se nota en el inodo o en el tamaño, y se sigue desde su final.
     """
-    inode, position = _identity(table)
+    inode, position = table.stat().st_ino, start
     while True:
-        time.sleep(_POLL_SECONDS)
-        current, size = _identity(table)
-        if current is None or size is None:
+        wait()
+        try:
+            with table.open("rb") as stream:
+                status = os.fstat(stream.fileno())
+                if status.st_ino != inode or status.st_size < position:
+                    inode, position = status.st_ino, stream.read().rfind(b"\n") + 1
+                    continue
+                stream.seek(position)
+                block = stream.read()
+        except FileNotFoundError:
             continue
-        if current != inode or position is None or size < position:
-            inode, position = current, size
-            continue
-        with table.open("rb") as stream:
-            stream.seek(position)
-            block = stream.read()
         whole = block[: block.rfind(b"\n") + 1]
         position += len(whole)
         yield from whole.decode("utf-8", "replace").splitlines()
+
+
+def pause() -> None:
+    """Espera un momento entre dos miradas a un proceso o a un fichero."""
+    time.sleep(_POLL_SECONDS)
 
 
 def readable(line: str, steps: int | None) -> str:
@@ -114,16 +122,8 @@ def stop(summary: RunSummary) -> RunSummary:
             "pídeselo a quien lo lanzó"
         ) from None
     while lock_holder(summary.folder / LOCK) == holder:
-        time.sleep(_POLL_SECONDS)
+        pause()
     return summarize(summary.folder)
-
-
-def _identity(table: Path) -> tuple[int | None, int | None]:
-    try:
-        status = table.stat()
-    except FileNotFoundError:
-        return None, None
-    return status.st_ino, status.st_size
 
 
 def _optional(text: str) -> float | None:
