@@ -169,6 +169,7 @@ def test_cada_peligro_se_detecta(code: str) -> None:
     assert dangers(ast.parse(code))
 
 
+@pytest.mark.slow
 def test_importar_un_modulo_no_hace_nada_mas(tmp_path: Path) -> None:
     # Ni ficheros nuevos ni nada escrito en pantalla al importar cualquier módulo de la biblioteca.
     modules = [_module(path) for path in FILES if path.parts[-1] != "__main__.py"]

@@ -61,6 +61,7 @@ def test_con_un_dvc_vivo_se_niega(project: Project, living_dvc: subprocess.Popen
     assert "quitado" in project.ok("unlock")
 
 
+@pytest.mark.slow
 def test_dvc_de_verdad_falla_con_el_rwlock_vacio_y_sana_con_unlock(project: Project) -> None:
     project.dvc("repro", "--quiet", "pretrain")
     (project.root / RWLOCK).write_bytes(b"")

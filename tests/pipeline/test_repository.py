@@ -184,7 +184,10 @@ def _make_targets() -> set[str]:
 def test_la_documentacion_solo_nombra_ordenes_de_make_que_existen() -> None:
     targets = _make_targets()
     assert {"demo", "train", "test", "check"} <= targets
-    for path in [ROOT / "README.md", ROOT / "README.en.md", *(ROOT / "docs").rglob("*.md")]:
+    documents = [ROOT / "README.md", ROOT / "README.en.md", *(ROOT / "docs").rglob("*.md")]
+    for path in documents:
+        if path.name == "PLAN.md":
+            continue  # habla de lo que aún no existe
         code = re.findall(r"```.*?```|`[^`\n]+`", path.read_text(encoding="utf-8"), re.DOTALL)
         for name in re.findall(r"(?:^|`|&& )make ([a-z-]+)", "\n".join(code), re.MULTILINE):
             assert name in targets, f"{path.name}: make {name}"

@@ -1,0 +1,84 @@
+"""`enlace generate` con un modelo entregado de verdad, y `status` con un run de verdad."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from enlace.config.load import load_config
+from enlace.data.tokenizer import ByteTokenizer, save_tokenizer
+from enlace.train.export import export_run, load_model
+from enlace.workspace.runs import summarize
+from tests.support import make_config
+from tests.train.runs import run_training
+
+from .conftest import Project
+
+CHANGES = {"train.steps": 4, "train.decay": 2, "train.warmup": 1, "train.save_every": 2}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Una carpeta con el run terminado y su modelo entregado."""
+    folder = tmp_path_factory.mktemp("modelo")
+    run_training(folder / f"prueba-{'0' * 16}", make_config(CHANGES))
+    save_tokenizer(ByteTokenizer(), folder / "tokenizer")
+    run = folder / f"prueba-{'0' * 16}"
+    export_run(run, folder / "model", folder / "state", folder / "tokenizer")
+    return folder
+
+
+def test_el_resumen_de_un_run_de_verdad_es_el_suyo(source: Path) -> None:
+    config = make_config(CHANGES)
+    summary = summarize(source / f"prueba-{'0' * 16}")
+    assert (summary.step, summary.steps, summary.logged_step) == (4, 4, 4)
+    assert summary.identity == config.identity()
+    assert summary.loss is not None
+    assert summary.val_loss is not None
+    assert summary.finished
+    assert summary.damaged == ()
+    assert summary.holder is None
+
+
+def test_voraz_escribe_lo_que_dice_el_modelo(project: Project, source: Path) -> None:
+    arguments = ["generate", "Hola", "--model", str(source / "model"), "--temperature", "0"]
+    text = project.ok(*arguments, "--max-new-tokens", "6")
+    model, _ = load_model(source / "model", "flash", "cpu")
+    ids_BT = torch.tensor([list(b"Hola")])
+    for _ in range(6):
+        with torch.no_grad():
+            logits_BTV, _ = model(ids_BT)
+        assert logits_BTV is not None
+        ids_BT = torch.cat([ids_BT, logits_BTV[:, -1:].argmax(-1)], dim=1)
+    expected = ids_BT[0].tolist()
+    end = expected.index(0) if 0 in expected else len(expected)
+    assert text == bytes(expected[:end]).decode("utf-8", "replace") + "\n"
+
+
+def test_la_misma_semilla_da_el_mismo_texto(project: Project, source: Path) -> None:
+    arguments = ["generate", "Hola", "--model", str(source / "model"), "--temperature", "2"]
+    first, second, other = (
+        project.ok(*arguments, "--max-new-tokens", "20", "--seed", seed) for seed in ("1", "1", "2")
+    )
+    assert first == second != other
+
+
+def test_la_continuacion_se_recorta_al_contexto(project: Project, source: Path) -> None:
+    limit = load_config(source / "model" / "config.json").model.seq_len
+    model = ["--model", str(source / "model"), "--max-new-tokens", "1000"]
+    project.ok("generate", "a" * (limit - 1), *model)
+    assert f"entre 1 y {limit - 1}" in project.refused("generate", "a" * limit, *model)
+    assert "entre 1 y" in project.refused("generate", "", *model)
+
+
+def test_un_modelo_entrenado_en_gpu_se_usa_en_cpu_si_no_la_hay(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from enlace.workspace.generate import _open
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    hardware = make_config().hardware.model_copy(
+        update={"device": "cuda", "dtype": "fp16", "sdpa_backend": "mem_efficient"}
+    )
+    backend = _open(hardware)
+    assert (backend.device.type, backend.sdpa_backend) == ("cpu", "flash")
