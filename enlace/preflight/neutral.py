@@ -3,7 +3,8 @@
 El preflight no declara la tasa de aprendizaje, la semilla ni los datos: cambiarlos no debe obligar
 a medir otra vez. Pero el constructor del entrenamiento pide una configuración entera. Aquí están
 los valores de relleno; no son hiperparámetros, porque el preflight entrena con datos sintéticos y
-tira el resultado.
+tira el resultado. (`train.decay` no es cero para que las cuentas de disco incluyan el checkpoint
+que precede al decaimiento.)
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ _FILLER: dict[str, Any] = {
     "train.grad_clip": 1.0,
     "train.schedule": "wsd",
     "train.warmup": 0,
-    "train.decay": 0,
+    "train.decay": 0.2,
     "train.decay_shape": "linear",
     "train.final_lr_fraction": 0.0,
     "train.log_every": 1,
