@@ -47,7 +47,6 @@ class LossSums(NamedTuple):
     """Escalar int64: objetivos distintos de −100."""
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def linear_cross_entropy(
     hidden_NE: Tensor,
     weight_VE: Tensor,
@@ -59,7 +58,7 @@ def linear_cross_entropy(
 ) -> LossSums:
     """Sumas de entropía cruzada y z-loss de `hidden @ weight.T` contra `targets`.
 
-    torch.compile no entra aquí: desenrollaría el bucle de bloques sin ganar nada.
+    torch.compile no entra en el cálculo: desenrollaría el bucle de bloques sin ganar nada.
 
     Args:
         hidden_NE: estados finales (N, E) en fp32, fp16 o bf16; su dtype es el de los GEMM.
@@ -84,9 +83,11 @@ def linear_cross_entropy(
         moment = _Moment.BACKWARD
     else:
         moment = _Moment.FORWARD
-    objective, ce, z = _LinearCrossEntropy.apply(
-        hidden_NE, weight_VE, targets_N, z_weight, chunk_rows, moment
-    )
+    apply = _LinearCrossEntropy.apply
+    if torch.compiler.is_compiling():
+        # Como decorador cargaría torch._dynamo, que pesa segundos, en cada proceso que no compila.
+        apply = torch.compiler.disable(apply)
+    objective, ce, z = apply(hidden_NE, weight_VE, targets_N, z_weight, chunk_rows, moment)
     return LossSums(objective, ce, z, (targets_N != IGNORED).sum())
 
 
