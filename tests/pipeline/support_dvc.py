@@ -1,5 +1,6 @@
 """Clones de verdad del proyecto, con HOME y caché propios, y los procesos que corren en ellos."""
 
+import contextlib
 import json
 import os
 import re
@@ -72,6 +73,7 @@ class Clone:
         self.folder = folder
         self.root = folder / "project"
         self.home = folder / "home"
+        self._started: list[subprocess.Popen[bytes]] = []
         self.home.mkdir(parents=True, exist_ok=True)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -102,6 +104,7 @@ class Clone:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._started.append(process)
         return Started(process, output)
 
     def run(self, *command: str) -> Done:
@@ -211,10 +214,13 @@ class Clone:
         ]
 
     def freeze_trainer(self, beyond: int = 0) -> int:
-        """Espera a un checkpoint posterior al paso `beyond`, congela al entrenador y da su pid."""
+        """Espera a un checkpoint a medias posterior al paso `beyond`, congela al entrenador.
+
+        Devuelve su pid.
+        """
         limit = time.monotonic() + PATIENCE_SECONDS
-        while self.newest_step() <= beyond:
-            assert time.monotonic() < limit, "el entrenador no llegó a guardar"
+        while not beyond < self.newest_step() < STEPS:
+            assert time.monotonic() < limit, "no llegó a guardar, o acabó antes de verlo"
             time.sleep(_POLL_SECONDS)
         (pid,) = self.trainers()
         os.kill(pid, signal.SIGSTOP)
@@ -231,7 +237,10 @@ class Clone:
     def destroy(self) -> None:
         """Termina lo que una prueba fallida dejó corriendo aquí y borra el clon."""
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def copy(self, folder: Path) -> "Clone":

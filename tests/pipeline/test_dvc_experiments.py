@@ -1,0 +1,66 @@
+"""Experimentos de DVC en carpetas temporales: el valor exacto, desde cero y sin tocar lo demás."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enlace.config.load import load_config
+from tests.pipeline.support_dvc import STEPS, Clone
+
+pytestmark = pytest.mark.slow
+
+
+def test_cada_experimento_entrena_con_su_valor_en_su_carpeta_y_no_toca_lo_demas(
+    finished: Clone,
+) -> None:
+    base = finished.run_folders()
+    before = (finished.root / "dvc.lock").read_bytes(), finished.weights(), finished.git("log")
+    _experiment(finished, "grande", "3e-4")
+    _experiment(finished, "pequeno", "1e-5")
+    # El mismo número escrito de otra manera: la misma identidad, así que ya está entrenado. DVC
+    # también lo reconocería con su caché de ejecuciones; sin ella decide el entrenador.
+    shutil.rmtree(finished.root / ".dvc/cache/runs")
+    done = _experiment(finished, "igual", "1.0e-5")
+    assert f"sigo desde el paso {STEPS} " in done
+    assert f"paso {STEPS}/" not in done
+    new = [folder for folder in finished.run_folders() if folder not in base]
+    rates = [_state(folder)["config"]["train"]["lr"] for folder in new]
+    assert rates == [3e-4, 1e-5]
+    assert all(_state(folder)["segments"][0]["from_step"] == 0 for folder in new)
+    assert finished.git("status", "--porcelain") == ""
+    assert load_config(finished.root / "params.yaml").train.lr == 0.003
+    after = (finished.root / "dvc.lock").read_bytes(), finished.weights(), finished.git("log")
+    assert after == before
+    shown = _experiments(finished)
+    losses = {
+        name: json.loads((folder / "metrics.json").read_text())["loss"]
+        for name, folder in zip(("grande", "pequeno"), new, strict=True)
+    }
+    assert losses["grande"] != losses["pequeno"]
+    assert shown == losses | {"igual": losses["pequeno"]}
+
+
+def _experiment(clone: Clone, name: str, rate: str) -> str:
+    options = ("--temp", "--name", name, "-S", f"train.lr={rate}")
+    return clone.dvc("exp", "run", *options, "pretrain").text
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    path = folder / f"checkpoints/step_{STEPS:08d}/state.json"
+    state: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return state
+
+
+def _experiments(clone: Clone) -> dict[str, float]:
+    """El nombre y la pérdida de cada experimento, según `dvc exp show`."""
+    text = clone.dvc("exp", "show", "--json").text
+    (commit,) = [row for row in json.loads(text) if row["rev"] != "workspace"]
+    found = {}
+    for experiment in commit["experiments"]:
+        (revision,) = experiment["revs"]
+        metrics = revision["data"]["metrics"]["reports/pretrain/metrics.json"]["data"]
+        found[experiment["name"]] = metrics["loss"]
+    return found
