@@ -1,8 +1,13 @@
 """Errores de usuario: una línea clara, código de salida distinto de cero y sin traza."""
 
+import errno
+import io
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
 
 
 class EnlaceError(Exception):
@@ -54,14 +59,58 @@ class UnfinishedError(EnlaceError):
         self.exit_code = exit_code
 
 
+_MACHINE_FAULTS = {
+    errno.ENOSPC: "no queda sitio en el disco; libera espacio y repite la orden",
+    errno.EDQUOT: "has agotado tu cuota de disco; libera espacio y repite la orden",
+    errno.EROFS: "el disco está montado de solo lectura; usa una carpeta donde puedas escribir",
+    errno.EACCES: "no tienes permiso; revisa los permisos y el dueño",
+    errno.EPERM: "el sistema no lo permite; revisa los permisos y el dueño",
+    errno.EBUSY: "está en uso (¿es un punto de montaje?); desmóntalo y repite la orden",
+    errno.EIO: "el disco o la terminal no responden; revísalos y repite la orden",
+    errno.EMFILE: "hay demasiados ficheros abiertos; sube el límite con `ulimit -n`",
+    errno.ENFILE: "hay demasiados ficheros abiertos en la máquina; cierra programas",
+    errno.ENOMEM: "no queda memoria; cierra programas y repite la orden",
+    errno.EPIPE: "nadie lee ya la salida; repite la orden sin cortar la tubería",
+}
+"""Fallos de la máquina y no del programa: no merecen una traza. Cualquier otro sí la da."""
+
+
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Convierte un `EnlaceError` en una línea por stderr y el código de salida que le toca."""
+    """Convierte un `EnlaceError` en una línea por stderr y el código de salida que le toca.
+
+    También un fallo de la máquina (disco lleno, sin permiso). En una terminal que no es UTF-8, lo
+    que no se puede escribir sale escapado: un mensaje nunca detiene el trabajo.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         yield
+        _flush()
     except EnlaceError as error:
-        print(f"enlace: {error}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_code)
+        _finish(str(error), error.exit_code)
     except KeyboardInterrupt:
-        print("enlace: interrumpido", file=sys.stderr, flush=True)
-        sys.exit(130)
+        _finish("interrumpido", 130)
+    except OSError as error:
+        if error.errno not in _MACHINE_FAULTS:
+            raise
+        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        _finish(place + _MACHINE_FAULTS[error.errno], 1)
+
+
+def _finish(message: str, code: int) -> NoReturn:
+    with suppress(OSError):
+        print(f"enlace: {message}", file=sys.stderr, flush=True)
+    try:
+        _flush()
+    except OSError:
+        # Lo que no se pudo escribir sigue en el búfer, y Python daría una traza al vaciarlo.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:  # con la salida cerrada (>&-) Python no la abre
+        sys.stdout.flush()

@@ -176,9 +176,16 @@ class TrainLog:
         self._show(row)
 
     def say(self, text: str) -> None:
-        """Escribe un mensaje de una línea sin romper la barra."""
+        """Escribe un mensaje de una línea sin romper la barra.
+
+        Si ya nadie escucha (tubería cerrada, disco lleno), calla y el entrenamiento sigue: lo que
+        cuenta está en el TSV.
+        """
         console = self._bar.console if self._bar else self._console
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        try:
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
+        except (OSError, SystemExit):  # ante una tubería cerrada, rich pide salir
+            console.quiet = True
 
     def sync(self) -> None:
         """Lleva el TSV al disco; se llama antes de cada checkpoint, que no debe adelantarlo."""

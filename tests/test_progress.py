@@ -193,3 +193,25 @@ def test_al_terminar_no_queda_nada() -> None:
 )
 def test_las_duraciones_se_leen(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+class Broken(io.StringIO):
+    """Una salida que falla al escribir, como una tubería cerrada o un disco lleno."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self.error = error
+
+    def write(self, text: str) -> int:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError(), OSError(28, "lleno"), OSError(5, "muda")])
+def test_una_salida_rota_no_detiene_el_entrenamiento(tmp_path: Path, error: OSError) -> None:
+    console = Console(file=Broken(error))
+    log = TrainLog(tmp_path, steps=4, tokens_per_step=8, console=console)
+    log.restart(0, StepClock().state_dict(), {})
+    for step in (1, 2):
+        log.record(row(step), {})
+        log.say("sigo")
+    assert [cells[0] for cells in table(tmp_path)] == ["step", "1", "2"]
