@@ -29,7 +29,8 @@ def select_files(
     nunca entra. El resultado va ordenado por la ruta en código Unicode, igual en toda máquina.
 
     Raises:
-        DataError: no existe la carpeta, nada casa, un enlace sale de la carpeta o está roto.
+        DataError: no existe la carpeta, nada casa, un nombre no es UTF-8, o un enlace sale de la
+            carpeta o está roto.
     """
     if not source_dir.is_dir():
         raise DataError(
@@ -102,6 +103,11 @@ def _walk(source_dir: Path) -> list[str]:
 
 def _refuse(source_dir: Path, name: str, extensions: tuple[str, ...]) -> Rejection | None:
     path = source_dir / name
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode("utf-8", "replace")
+        raise DataError(f"{shown}: el nombre no es UTF-8; renómbralo") from None
     if path.is_symlink():
         _check_link(source_dir, path)
     if not path.is_file():

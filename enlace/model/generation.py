@@ -15,6 +15,8 @@ from torch import Tensor
 if TYPE_CHECKING:
     from enlace.model.transformer import Transformer
 
+_GREEDY_BELOW = 1e-30
+
 
 def warp_logits(logits_BV: Tensor, temperature: float, top_k: int) -> Tensor:
     """Logits (B, V) en fp32 tras temperatura y top-k; los descartados valen −inf.
@@ -31,8 +33,11 @@ def warp_logits(logits_BV: Tensor, temperature: float, top_k: int) -> Tensor:
 def next_ids(
     logits_BV: Tensor, temperature: float, top_k: int, generator: torch.Generator | None
 ) -> Tensor:
-    """Los ids siguientes (B,) int64: el mayor logit con temperatura 0; si no, una muestra."""
-    if temperature == 0:
+    """Los ids siguientes (B,) int64: el mayor logit con temperatura 0; si no, una muestra.
+
+    Una temperatura tan pequeña que desbordaría los logits en fp32 cuenta como 0, que es su límite.
+    """
+    if temperature < _GREEDY_BELOW:
         return logits_BV.argmax(dim=-1)
     probabilities_BV = warp_logits(logits_BV, temperature, top_k).softmax(dim=-1)
     return torch.multinomial(probabilities_BV, 1, generator=generator).squeeze(1)

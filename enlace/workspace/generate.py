@@ -1,5 +1,6 @@
 """Continuar un texto con el modelo terminado, en la GPU si la hay y si no en la CPU."""
 
+import math
 from pathlib import Path
 
 from enlace.backends import Backend, open_device
@@ -9,6 +10,8 @@ from enlace.data.tokenizer import load_tokenizer
 from enlace.errors import CheckpointError, ConfigError, HardwareError
 from enlace.evaluation.samples import encode_prompt, generate_samples
 from enlace.train.export import CONFIG, load_model
+
+_MAX_SEED = 2**63 - 1
 
 
 def continue_text(
@@ -20,8 +23,10 @@ def continue_text(
 
     Raises:
         CheckpointError: el modelo falta o está dañado.
-        ConfigError: el principio está vacío o ya llena el contexto.
+        ConfigError: el principio está vacío, no es UTF-8 o ya llena el contexto, o la temperatura
+            o la semilla no sirven.
     """
+    _check_request(prompt, temperature, seed)
     if not (folder / CONFIG).is_file():
         raise CheckpointError(
             f"{folder} no tiene ningún modelo todavía; entrénalo con `make train` o trae el "
@@ -45,6 +50,19 @@ def continue_text(
     )
     sample = generate_samples(model, tokenizer, settings, backend)[0]
     return sample.prompt + sample.continuation
+
+
+def _check_request(prompt: str, temperature: float, seed: int) -> None:
+    try:
+        prompt.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ConfigError(
+            "el texto no es UTF-8; revisa la codificación de la terminal (locale)"
+        ) from None
+    if not math.isfinite(temperature):
+        raise ConfigError(f"temperature = {temperature} no es un número finito; prueba con 0.8")
+    if seed > _MAX_SEED:
+        raise ConfigError(f"seed = {seed} es demasiado grande; pon {_MAX_SEED} o menos")
 
 
 def _open(hardware: HardwareConfig) -> Backend:

@@ -101,7 +101,8 @@ def _inspect(path: Path, folder: Path) -> Source:
             raise DataError(f"{path} no tiene ningún fichero visible; da una carpeta con texto")
     else:
         files = {"": path}
-    for file in files.values():
+    for name, file in files.items():
+        _check_name(Path(path.name, name))
         _check_file(file)
     if not any(file.stat().st_size for file in files.values()):
         raise DataError(f"{path} está vacío; da ficheros con texto")
@@ -132,6 +133,15 @@ def _walk(path: Path) -> tuple[dict[str, Path], int]:
     return dict(sorted(files.items())), skipped
 
 
+def _check_name(name: Path) -> None:
+    """El nombre de la copia, con sus carpetas: uno que no es UTF-8 no cabe en un fichero de DVC."""
+    try:
+        str(name).encode("utf-8")
+    except UnicodeEncodeError:
+        shown = os.fsencode(name).decode("utf-8", "replace")
+        raise DataError(f"{shown}: el nombre no es UTF-8; renómbralo") from None
+
+
 def _check_file(file: Path) -> None:
     if not file.exists():
         raise DataError(f"{file} es un enlace roto; quítalo o arréglalo")
@@ -139,11 +149,6 @@ def _check_file(file: Path) -> None:
         raise DataError(f"{file} no es un fichero corriente; quítalo de la carpeta")
     if not os.access(file, os.R_OK):
         raise DataError(f"{file} no se puede leer; dale permiso de lectura")
-    try:
-        file.name.encode("utf-8")
-    except UnicodeEncodeError:
-        name = os.fsencode(file.name).decode("utf-8", "replace")
-        raise DataError(f"{name}: el nombre no es UTF-8; renómbralo") from None
 
 
 def _check_nothing_missing(root: Path) -> None:

@@ -165,6 +165,20 @@ def _bad_name(folder: Path) -> Path:
     return folder / "nombres"
 
 
+def _bad_folder_name(folder: Path) -> Path:
+    inside = Path(os.fsdecode(os.fsencode(folder / "carpetas") + b"/a\xf1o"))
+    inside.mkdir(parents=True)
+    (inside / "x.txt").write_text("x")
+    return folder / "carpetas"
+
+
+def _bad_source_name(folder: Path) -> Path:
+    source = Path(os.fsdecode(os.fsencode(folder) + b"/a\xf1o"))
+    source.mkdir()
+    (source / "x.txt").write_text("x")
+    return source
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -176,6 +190,8 @@ def _bad_name(folder: Path) -> Path:
         (_loop, "lo contiene"),
         (_pipe, "no es un fichero corriente"),
         (_bad_name, "no es UTF-8"),
+        (_bad_folder_name, "no es UTF-8"),
+        (_bad_source_name, "no es UTF-8"),
     ],
 )
 def test_una_fuente_que_no_sirve_no_copia_nada(

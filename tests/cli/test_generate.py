@@ -71,6 +71,26 @@ def test_la_continuacion_se_recorta_al_contexto(project: Project, source: Path) 
     assert "entre 1 y" in project.refused("generate", "", *model)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("Hola", "--temperature", "inf"), "temperature = inf"),
+        (("Hola", "--seed", str(2**63)), "seed = 9223372036854775808"),
+        (("a\udcf1o",), "no es UTF-8"),
+    ],
+)
+def test_una_peticion_imposible_se_niega(
+    project: Project, source: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in project.refused("generate", *arguments, "--model", str(source / "model"))
+
+
+def test_una_temperatura_minima_es_voraz(project: Project, source: Path) -> None:
+    model = ["generate", "Hola", "--model", str(source / "model"), "--max-new-tokens", "6"]
+    greedy, least = (project.ok(*model, "--temperature", value) for value in ("0", "1e-320"))
+    assert greedy == least
+
+
 def test_un_modelo_entrenado_en_gpu_se_usa_en_cpu_si_no_la_hay(
     source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -111,3 +111,14 @@ def test_si_nada_casa_el_error_nombra_los_patrones(tmp_path: Path) -> None:
         select_files(tmp_path, ("*",), _EXTENSIONS)
     with pytest.raises(DataError, match="no existe la carpeta"):
         select_files(tmp_path / "nada", ("*",), _EXTENSIONS)
+
+
+@pytest.mark.parametrize("name", [b"a\xf1o.txt", b"a\xf1o/a.txt"])
+def test_un_nombre_que_no_es_utf8_se_rechaza(tmp_path: Path, name: bytes) -> None:
+    write_tree(tmp_path, {"b.txt": "x"})
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("x")
+    with pytest.raises(DataError, match="el nombre no es UTF-8") as refused:
+        select_files(tmp_path, ("**/*",), _EXTENSIONS)
+    str(refused.value).encode("utf-8")

@@ -212,3 +212,10 @@ def test_argumentos_imposibles(arguments: dict[str, Any]) -> None:
 def test_prompt_vacio(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="al menos un token"):
         _model().generate(torch.zeros(shape, dtype=torch.int64), 3)
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-45, 1e-38, 1e-31, 1e-30, 1e-8])
+def test_ninguna_temperatura_desborda(temperature: float) -> None:
+    logits = torch.tensor([[1.0, 80.0, -80.0], [3e4, -3e4, 2e4]])
+    sample = next_ids(logits, temperature, 0, torch.Generator().manual_seed(0))
+    assert sample.tolist() == [1, 0]
