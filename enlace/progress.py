@@ -18,6 +18,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from enlace.errors import EnlaceError
 from enlace.files import fsync_file, write_json, write_text
 
 TABLE = "train.tsv"
@@ -166,12 +167,22 @@ class TrainLog:
             self._bar.update(self._task, completed=step)
 
     def record(self, row: Row, evaluation: Mapping[str, float | None]) -> None:
-        """Añade una fila al TSV, reemplaza las métricas y la muestra en la consola."""
+        """Añade una fila al TSV, reemplaza las métricas y la muestra en la consola.
+
+        Raises:
+            EnlaceError: alguien borró la carpeta del run o la de informes.
+        """
         self._values.update(evaluation)
         line = "\t".join(row.cells()) + "\n"
         for folder in self._folders:
-            with (folder / TABLE).open("a", encoding="utf-8") as stream:
-                stream.write(line)
+            try:
+                with (folder / TABLE).open("a", encoding="utf-8") as stream:
+                    stream.write(line)
+            except FileNotFoundError:
+                raise EnlaceError(
+                    f"{folder} ha desaparecido durante el entrenamiento; no la borres mientras "
+                    "corre y vuelve a lanzar: sigue desde el último checkpoint que quede"
+                ) from None
         self._write_metrics(dict(zip(COLUMNS, row.cells(), strict=True)))
         self._show(row)
 

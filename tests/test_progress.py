@@ -3,12 +3,14 @@
 import io
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from enlace.errors import EnlaceError
 from enlace.progress import COLUMNS, Row, StepClock, TrainLog, describe, duration
 
 
@@ -215,3 +217,13 @@ def test_una_salida_rota_no_detiene_el_entrenamiento(tmp_path: Path, error: OSEr
         log.record(row(step), {})
         log.say("sigo")
     assert [cells[0] for cells in table(tmp_path)] == ["step", "1", "2"]
+
+
+@pytest.mark.parametrize("lost", [".", "informes"])
+def test_una_carpeta_borrada_a_medias_se_nombra(tmp_path: Path, lost: str) -> None:
+    log, _ = open_log(tmp_path / "run")
+    log.record(row(1), {})
+    shutil.rmtree(tmp_path / "run" / lost)
+    with pytest.raises(EnlaceError, match="ha desaparecido") as stopped:
+        log.record(row(2), {})
+    assert str((tmp_path / "run" / lost).resolve()) in str(stopped.value)
