@@ -145,6 +145,9 @@ def dump_yaml(value: Any) -> str:
 
 def _read_text(path: Path) -> str:
     try:
+        if path.is_fifo():
+            # Leerla esperaría para siempre a que alguien escribiera.
+            raise ConfigError(f"{path}: es una tubería; indica un fichero YAML")
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         problem = "no existe; revisa la ruta"

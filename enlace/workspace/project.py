@@ -7,22 +7,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from enlace.config.load import PARAMS_FILE, RUNS_FOLDER
+from enlace.config.load import RUNS_FOLDER
+from enlace.config.views import PIPELINE_FILE
 from enlace.errors import ConfigError, EnlaceError
 from enlace.process import die_with_parent
 
 
 def find_root(start: Path) -> Path:
-    """La carpeta del proyecto que contiene a `start` (la que tiene params.yaml y configs/runs).
+    """La carpeta del proyecto que contiene a `start` (la que tiene dvc.yaml y configs/runs).
+
+    No se busca por params.yaml: quien lo ha perdido necesita `enlace params` para rehacerlo.
 
     Raises:
         ConfigError: si `start` no está dentro de un proyecto ENLACE.
     """
     for folder in (start, *start.parents):
-        if (folder / PARAMS_FILE).is_file() and (folder / RUNS_FOLDER).is_dir():
+        if (folder / PIPELINE_FILE).is_file() and (folder / RUNS_FOLDER).is_dir():
             return folder
     raise ConfigError(
-        f"{start} no está dentro de un proyecto ENLACE (no hay {PARAMS_FILE} ni {RUNS_FOLDER}); "
+        f"{start} no está dentro de un proyecto ENLACE (no hay {PIPELINE_FILE} ni {RUNS_FOLDER}); "
         "entra en la carpeta que clonaste y repite la orden"
     )
 

@@ -105,3 +105,9 @@ def test_require_run_acepta_solo_ese_run(project: Project) -> None:
     project.ok("require-run", "demo")
     project.ok("params", "smoke")
     assert "make params RUN=demo" in project.refused("require-run", "demo")
+
+
+def test_sin_params_se_puede_rehacer(project: Project) -> None:
+    (project.root / "params.yaml").unlink()
+    project.ok("params", "smoke")
+    assert load_config(project.root / "params.yaml") == resolve("smoke", [], project.root)

@@ -172,3 +172,10 @@ def test_un_fichero_sin_permiso_se_explica(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(ConfigError, match="permiso"):
         read_yaml(path)
+
+
+def test_una_tuberia_se_niega_sin_esperar(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="es una tubería"):
+        read_yaml(path)
