@@ -26,7 +26,7 @@ def test_cortado_de_todas_las_maneras_acaba_como_el_seguido(
 ) -> None:
     """Cada corte sigue donde lo dejó el anterior; los pesos finales son los del clon sin cortes."""
     step = _cut(prepared, "kill -9 al entrenador", 0, _kill_trainer)
-    step = _cut(prepared, "Ctrl-C", step, _interrupt)
+    step = _cut(prepared, "Ctrl-C", step, _interrupt, said="exited with 130")
     step = _cut(prepared, "se cierra la terminal", step, _hang_up)
     for shell in SHELLS:
         step = _cut(prepared, f"kill -9 a dvc, {shell}", step, _to_dvc(signal.SIGKILL), shell)
@@ -84,7 +84,12 @@ def test_cambiar_el_micro_batch_de_un_run_a_medias_sigue_y_lo_anota(prepared: Cl
 
 
 def _cut(
-    clone: Clone, name: str, step: int, cut: Cut, shell: Mapping[str, str | None] | None = None
+    clone: Clone,
+    name: str,
+    step: int,
+    cut: Cut,
+    shell: Mapping[str, str | None] | None = None,
+    said: str = "",
 ) -> int:
     """Empieza o sigue, corta, comprueba que nada queda a medias y devuelve dónde se quedó."""
     running = clone.start(*PRETRAIN, extra=shell)
@@ -93,6 +98,7 @@ def _cut(
     done = running.finish()
     clone.wait_until_idle()
     assert done.code != 0, name
+    assert said in done.text, name
     assert "pretrain" not in clone.locked(), name
     assert not (clone.root / "checkpoints/model").exists(), name
     expected = f"sigo desde el paso {step} " if step else "paso 20/"
