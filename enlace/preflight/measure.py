@@ -63,7 +63,7 @@ class Steps:
 def measure(config: Config, backend: Backend, scratch: Path) -> Measurement:
     """Mide un entrenamiento de `config` en este proceso.
 
-    Hace un paso de calentamiento y `hardware.preflight_steps` medidos, una validación, un
+    Hace un paso de calentamiento y `hardware.preflight.steps` medidos, una validación, un
     checkpoint y, ya sin el primer modelo en memoria, una reanudación con un paso más.
 
     Args:
@@ -86,7 +86,7 @@ def measure(config: Config, backend: Backend, scratch: Path) -> Measurement:
     with watch.measure("build"):
         training = build_training(config, backend)
     run = open_run(training, stream, scratch, log, {})
-    steps = run_steps(training, stream, config.hardware.preflight_steps)
+    steps = run_steps(training, stream, config.hardware.preflight.steps)
     _validate(training)
     with watch.measure("evaluation_batch"):
         _validate(training)

@@ -141,7 +141,8 @@ def _judge_scaling(config: Config, scaling: LossScaling) -> tuple[list[str], lis
     if scaling.steps == 0:
         reason = (
             f"fp16 saltó los {scaling.calibration_skips} pasos medidos y no encontró una escala; "
-            f"baja train.fp16_init_scale={train.fp16_init_scale:g} o sube hardware.preflight_steps"
+            f"baja train.fp16_init_scale={train.fp16_init_scale:g} o sube "
+            "hardware.preflight.steps"
         )
         return [reason], []
     allowed = 1 + scaling.steps // train.fp16_growth_interval

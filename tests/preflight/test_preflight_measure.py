@@ -21,7 +21,7 @@ from tests.support import make_config
 
 FP16 = {
     "hardware.dtype": "fp16",
-    "hardware.preflight_steps": 3,
+    "hardware.preflight.steps": 3,
     "model.n_layer": 1,
     "train.tokens_per_step": 64,
     "train.eval_tokens": 64,
@@ -57,7 +57,7 @@ def test_la_medida_dice_lo_que_se_sabe_por_otro_camino(measurement: Measurement)
     assert measurement.flops_per_token == flops_per_token(config.model)
     assert measurement.tokens_per_parameter == 20 * 256 / measurement.parameters
     assert (measurement.micro_batch, measurement.accumulation) == (2, 4)
-    assert len(measurement.time.steps) == config.hardware.preflight_steps
+    assert len(measurement.time.steps) == config.hardware.preflight.steps
     assert measurement.tokens_per_second == 256 / measurement.time.step_median
     # Pesos y dos momentos en fp32, más los nombres y el estado.
     assert measurement.disk.checkpoint_bytes > 12 * measurement.parameters
