@@ -18,6 +18,9 @@ from enlace.config.fields import (
     SettingError,
 )
 
+Checkpointing = Literal["none", "mlp", "block"]
+"""Qué activaciones no se guardan hacia delante y se vuelven a calcular hacia atrás."""
+
 Cosine = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -96,7 +99,7 @@ class HardwareConfig(Section):
     )
     micro_batch: Count = Field(description="secuencias que caben a la vez")
     compile: bool = Field(description="uso de torch.compile")
-    activation_checkpointing: Literal["none", "mlp", "block"] = Field(
+    activation_checkpointing: Checkpointing = Field(
         description="qué se recalcula hacia atrás para guardar menos: nada, la FFN o el bloque"
     )
     loss_chunk_rows: Count = Field(description="filas de logits que la pérdida calcula a la vez")

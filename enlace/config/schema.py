@@ -23,12 +23,13 @@ from enlace.config.fields import (
     StepsOrFraction,
     Text,
 )
-from enlace.config.hardware import HardwareConfig, PreflightConfig
+from enlace.config.hardware import Checkpointing, HardwareConfig, PreflightConfig
 from enlace.files import sha256_json
 
 __all__ = [
     "BYTE_VOCABULARY",
     "FIRST_BPE_ID",
+    "Checkpointing",
     "Config",
     "DataConfig",
     "EvaluationConfig",

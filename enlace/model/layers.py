@@ -4,9 +4,12 @@ Letras de forma: B secuencias, T tokens, E d_model, H cabezas de consulta, K cab
 valor, D head_dim.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
 
 from enlace.config.schema import ModelConfig
 from enlace.errors import ConfigError
@@ -57,6 +60,18 @@ def compute_dtype(device_type: str) -> torch.dtype:
     if torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return torch.float32
+
+
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor, has_dropout: bool) -> Tensor:
+    """`function(*inputs)` sin guardar nada de dentro: se vuelve a calcular hacia atrás.
+
+    El azar se repite si hay dropout; sin él se ahorra guardar su estado. Autocast se restablece
+    como estaba. El resultado no cambia, porque las operaciones son las mismas.
+    """
+    output: Tensor = checkpoint(
+        function, *inputs, use_reentrant=False, preserve_rng_state=has_dropout
+    )
+    return output
 
 
 class RMSNorm(nn.Module):
@@ -141,10 +156,17 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """x + atención(norma(x)) y después x + SwiGLU(norma(x)), con la suma en fp32."""
+    """x + atención(norma(x)) y después x + SwiGLU(norma(x)), con la suma en fp32.
 
-    def __init__(self, config: ModelConfig, layer: int, expand_kv: bool) -> None:
+    Con `recompute_mlp`, al entrenar no guarda nada de la segunda mitad salvo su entrada, y la
+    vuelve a calcular hacia atrás: las mismas cuentas y los mismos gradientes.
+    """
+
+    def __init__(
+        self, config: ModelConfig, layer: int, expand_kv: bool, recompute_mlp: bool = False
+    ) -> None:
         super().__init__()
+        self.recompute_mlp = recompute_mlp
         self.attn_norm = RMSNorm(config.d_model, config.norm_eps)
         self.attn = Attention(config, layer, expand_kv)
         self.mlp_norm = RMSNorm(config.d_model, config.norm_eps)
@@ -158,6 +180,10 @@ class Block(nn.Module):
         dtype = compute_dtype(x_BTE.device.type)
         attended = self.attn(self.attn_norm(x_BTE).to(dtype), cos_TD, sin_TD, cache)
         x_BTE = x_BTE + F.dropout(attended, self.dropout, self.training)
-        return x_BTE + F.dropout(
-            self.mlp(self.mlp_norm(x_BTE).to(dtype)), self.dropout, self.training
-        )
+        if self.recompute_mlp and self.training and torch.is_grad_enabled():
+            return x_BTE + recomputed(self._feed_forward, x_BTE, has_dropout=self.dropout > 0)
+        return x_BTE + self._feed_forward(x_BTE)
+
+    def _feed_forward(self, x_BTE: Tensor) -> Tensor:
+        normed_BTE = self.mlp_norm(x_BTE).to(compute_dtype(x_BTE.device.type))
+        return F.dropout(self.mlp(normed_BTE), self.dropout, self.training)

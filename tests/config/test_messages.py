@@ -53,7 +53,10 @@ def _check_sentence(message: str) -> None:
     assert "; " in message, "falta el remedio"
     # Los nombres de los campos y los valores que se citan no son prosa.
     prose = re.sub(
-        r'"(?:[^"\\]|\\.)*"?|\{"a": 1\}|\{\}|[a-z_0-9]+(\.[a-z_0-9]+)+|true o false', "", message
+        r'"(?:[^"\\]|\\.)*"?|\{"a": 1\}|\{\}|[a-z_0-9]+(\.[a-z_0-9]+)+|true o false|'
+        "none, mlp o block",
+        "",
+        message,
     )
     prose = re.sub(r"= (?:true|false|null|\S+)", "", prose)
     assert not ENGLISH.search(prose), prose
