@@ -62,7 +62,7 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
     with exclusive_lock(folder / "lock"):
         point_to(folder, runs_folder() / config.run_name)
         retire_finished(folder, origin, config.train.steps)
-        _train(config, open_device(config.hardware), folder, origin)
+        _train(config, open_device(config.hardware, config.model), folder, origin)
         guard.check(
             f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
             "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"

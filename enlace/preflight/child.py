@@ -42,7 +42,7 @@ def measured(config: Config, scratch: Path, shards: Path | None, probe: bool) ->
     try:
         card = _card(config)
         free = None if card is None else card.free_bytes()
-        backend = open_device(config.hardware)
+        backend = open_device(config.hardware, config.model)
         tools = Instruments.open(backend, card, free)
         health = _health(config, backend) if probe else None
         return measure(config, backend, scratch, tools, shards, health)
