@@ -1,7 +1,8 @@
 """La energía y el estado de la tarjeta, según NVML, que viene con el controlador de NVIDIA.
 
-Se usa a través de `nvidia-ml-py`, que es opcional: sin él, sin controlador o si la tarjeta no
-contesta una pregunta, la respuesta es `None` y el informe dice «no medido».
+Se usa a través de `nvidia-ml-py`, que se instala siempre y nunca es imprescindible: sin él, sin
+controlador o si la tarjeta no contesta una pregunta, la respuesta es `None` y el informe dice «no
+medido».
 """
 
 import importlib

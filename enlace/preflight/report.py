@@ -118,6 +118,7 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
             "Pérdida del primer paso",
             f"{number(outcome.first_loss, 3)} (al azar: {number(log(config.model.vocab_size), 3)})",
         ),
+        ("Tasa de aprendizaje del ensayo", f"{config.train.lr:g} (fija)".replace(".", ",")),
         ("Validación", duration(time.evaluation)),
         ("Guardar y cargar un checkpoint", f"{duration(time.save)} y {duration(time.load)}"),
         ("Un checkpoint", size(disk.checkpoint_bytes)),

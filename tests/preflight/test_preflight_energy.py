@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from enlace.preflight.energy import Card, EnergyMeter
+from enlace.preflight.energy import THROTTLE_REASONS, Card, EnergyMeter
 
 
 class FakeNvml:
@@ -133,3 +133,25 @@ def test_sin_el_paquete_de_nvml_no_hay_tarjeta(monkeypatch: pytest.MonkeyPatch) 
 def test_el_uuid_se_acepta_con_y_sin_prefijo() -> None:
     assert Card.open("GPU-7", FakeNvml()) is not None
     assert card(MemoryInfo=SimpleNamespace(free=123)).free_bytes() == 123
+
+
+def test_los_nombres_y_los_bits_son_los_de_la_biblioteca_de_nvidia() -> None:
+    nvml = pytest.importorskip("pynvml")
+    brakes = ("SwPowerCap", "HwSlowdown", "SwThermalSlowdown", "HwThermalSlowdown")
+    bits = [getattr(nvml, f"nvmlClocksEventReason{name}") for name in brakes]
+    bits.append(nvml.nvmlClocksEventReasonHwPowerBrakeSlowdown)
+    assert list(THROTTLE_REASONS) == bits
+    asked = (
+        "HandleByUUID",
+        "TotalEnergyConsumption",
+        "PowerUsage",
+        "MemoryInfo",
+        "EnforcedPowerLimit",
+        "ClockInfo",
+        "MaxClockInfo",
+        "Temperature",
+        "CurrentClocksEventReasons",
+    )
+    assert [name for name in asked if not hasattr(nvml, f"nvmlDeviceGet{name}")] == []
+    # Sin controlador, o con uno que no tiene esa tarjeta, no hay nada que medir.
+    assert Card.open("7", nvml) is None

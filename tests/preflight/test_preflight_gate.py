@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from enlace.config.load import load_config
 from enlace.config.schema import Config
+from enlace.config.views import declared_params, declared_values
 from enlace.errors import PreflightError
 from enlace.preflight.gate import require_preflight, run_preflight
 from enlace.preflight.measurement import CardState, EnergyUse, Failure, Outcome
+from enlace.preflight.neutral import PREFLIGHT_LR, complete_config
 from enlace.preflight.picture import picture_svg
 from enlace.preflight.report import headline, measurement_rows, report_markdown
 from enlace.preflight.stamp import has_stamp, machine_id
@@ -18,6 +21,7 @@ from enlace.preflight.verdict import judge, verdict_key, write_verdict
 from tests.preflight.support_preflight import GIB, health, made_up, memory, scaling
 from tests.support import make_config
 
+ROOT = Path(__file__).parents[2]
 CONFIG = make_config()
 VALUES = {"model.d_model": 32, "hardware.dtype": "fp32"}
 KEY = verdict_key(VALUES)
@@ -241,3 +245,13 @@ def test_el_markdown_dice_lo_mismo_que_la_terminal() -> None:
     for name, value in measurement_rows(CONFIG, TOO_BIG):
         assert f"| {name} | {value} |" in text
     assert "| Qué" not in report_markdown(CONFIG, CRASH, judge(CONFIG, CRASH))
+
+
+def test_la_tasa_del_ensayo_es_menor_que_la_de_todos_los_runs_y_se_dice() -> None:
+    runs = sorted((ROOT / "configs/runs").glob("*.yaml"))
+    assert runs
+    assert all(load_config(run).train.lr > PREFLIGHT_LR for run in runs)
+    declared = declared_values(load_config(runs[0]), declared_params("preflight", ROOT))
+    config = complete_config(declared)
+    rows = dict(measurement_rows(config, made_up()))
+    assert rows["Tasa de aprendizaje del ensayo"] == "0,0001 (fija)"
