@@ -88,7 +88,7 @@ def answer(device: str) -> None:
 
 
 def _card(config: Config) -> Card | None:
-    """La tarjeta en NVML, sin que torch cree aún un contexto en ella; `None` en CPU."""
+    """La tarjeta en NVML, antes de pedir memoria en ella; `None` en CPU."""
     if config.hardware.device != "cuda" or not torch.cuda.is_available():
         return None
     uuid = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "uuid", None)

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from enlace.backends import Backend
 from enlace.config.schema import Config
+from enlace.data.index import INDEX_FILE
 from enlace.data.streams import TokenStream, open_stream
 from enlace.errors import DataError
 from enlace.model.cost import flops_per_token
@@ -147,10 +148,11 @@ def measure(
         last_loss=_finite(steps.results[-1].loss),
         time=timing,
         memory=tools.gauge.read(),
-        disk=_disk(config, parameters, rehearsal.checkpoint_bytes, scratch),
+        disk=disk_use(config, rehearsal, scratch, shards),
         energy=tools.meter.use(timing.total_median, config.hardware.preflight.kwh_price),
         card=steps.card,
         health=health,
+        warnings=backend.warnings,
     )
 
 
@@ -295,14 +297,23 @@ def kept_checkpoints(config: Config) -> int:
     return milestones + recent_and_best + 1
 
 
-def _disk(config: Config, parameters: int, checkpoint_bytes: int, scratch: Path) -> DiskUse:
-    """Los checkpoints que conviven y, al final, el modelo y el estado exportados."""
-    exported = checkpoint_bytes + _MODEL_BYTES_PER_PARAMETER * parameters
+def disk_use(config: Config, rehearsal: Rehearsal, scratch: Path, shards: Path | None) -> DiskUse:
+    """Los checkpoints que conviven; al final, el modelo y el estado exportados; y los shards."""
+    checkpoint = rehearsal.checkpoint_bytes
+    exported = checkpoint + _MODEL_BYTES_PER_PARAMETER * rehearsal.parameters
+    pending = 0 if shards is not None and (shards / INDEX_FILE).is_file() else shards_bytes(config)
     return DiskUse(
-        checkpoint_bytes=checkpoint_bytes,
-        needed_bytes=kept_checkpoints(config) * checkpoint_bytes + exported,
+        checkpoint_bytes=checkpoint,
+        shards_bytes=pending,
+        needed_bytes=kept_checkpoints(config) * checkpoint + exported + pending,
         free_bytes=disk_usage(scratch).free,
     )
+
+
+def shards_bytes(config: Config) -> int:
+    """Lo que ocupan los tokens del entrenamiento si ninguno se repite: un byte o dos por id."""
+    width = 1 if config.data.tokenizer.kind == "byte" else 2
+    return width * config.train.steps * config.train.tokens_per_step
 
 
 def _finite(value: float) -> float | None:

@@ -92,6 +92,8 @@ class DiskUse(Record):
     """Sitio en el disco de los checkpoints."""
 
     checkpoint_bytes: int
+    shards_bytes: int
+    """Lo que ocuparán los shards si aún no están: los tokens del entrenamiento, leídos una vez."""
     needed_bytes: int
     free_bytes: int
 
@@ -143,6 +145,8 @@ class Measurement(Record):
     card: CardState | None
     health: Health | None
     """`None` si la precisión no es fp16."""
+    warnings: tuple[str, ...]
+    """Los avisos de `open_device` sobre esta máquina."""
 
 
 class Failure(Record):

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from enlace.backends import Backend, open_device
+from enlace.backends import Backend, expands_kv
 from enlace.config.schema import Config
 from enlace.data.streams import Batch
 from enlace.preflight.health import Health, PrecisionGap, ScalePoint, ScaleWindow
@@ -54,7 +54,7 @@ def probe_health(config: Config, backend: Backend) -> Health:
     targets = config.train.tokens_per_step
     activations = activation_peaks(training, batch)
     window = sweep_scales(training, batch, targets)
-    gradients = None
+    gap = gradients = None
     rows = max(1, config.hardware.micro_batch // 2)
     half = Batch(batch.ids[:rows], batch.targets[:rows])
     exponent = best_exponent(window)
@@ -63,7 +63,8 @@ def probe_health(config: Config, backend: Backend) -> Health:
         gradients = gradients_on_cpu(training.model, 2.0**exponent)
     del training
     free_memory(backend)
-    gap = None if gradients is None else _compare(config, half, targets, loss, gradients)
+    if gradients is not None:
+        gap = _compare(config, full_precision(backend), half, targets, (loss, gradients))
     free_memory(backend)
     scaling = probe_scaling(config, backend)
     free_memory(backend)
@@ -180,21 +181,37 @@ def free_memory(backend: Backend) -> None:
         torch.cuda.empty_cache()
 
 
+def full_precision(backend: Backend) -> Backend:
+    """El mismo dispositivo en fp32, con un núcleo de atención que lo admita."""
+    kernel = backend.sdpa_backend
+    if backend.device.type == "cuda" and kernel in ("flash", "cudnn"):
+        kernel = "mem_efficient"  # los otros dos solo calculan en 16 bits
+    return replace(backend, dtype=torch.float32, sdpa_backend=kernel, expand_kv=expands_kv(kernel))
+
+
 def _compare(
-    config: Config, batch: Batch, targets: int, loss: float, gradients: Mapping[str, Tensor]
+    config: Config,
+    backend: Backend,
+    batch: Batch,
+    targets: int,
+    half: tuple[float, Mapping[str, Tensor]],
 ) -> PrecisionGap | None:
-    """Repite el lote en fp32 con los mismos pesos, que salen de la misma semilla."""
-    changes: dict[str, Any] = {"dtype": "fp32"}
-    if config.hardware.device == "cuda" and config.hardware.sdpa_backend in ("flash", "cudnn"):
-        changes["sdpa_backend"] = "mem_efficient"  # los otros dos no calculan en fp32
-    full = with_hardware(config, **changes)
+    """Repite el lote en fp32 con los mismos pesos, que salen de la misma semilla.
+
+    Args:
+        config: la configuración.
+        backend: el dispositivo en fp32.
+        batch: el lote (B, T).
+        targets: el divisor de la pérdida.
+        half: pérdida y gradientes en fp16.
+    """
     try:
-        training = build_training(full, open_device(full.hardware))
-        full_loss = accumulate(training, batch, targets) * targets / batch.targets.numel()
-        full_gradients = gradients_on_cpu(training.model, 1.0)
+        training = build_training(config, backend)
+        loss = accumulate(training, batch, targets) * targets / batch.targets.numel()
+        gradients = gradients_on_cpu(training.model, 1.0)
     except (torch.OutOfMemoryError, MemoryError):
         return None  # fp32 pide el doble: que no quepa no dice nada del entrenamiento
-    return precision_gap((loss, full_loss), gradients, full_gradients)
+    return precision_gap((half[0], loss), half[1], gradients)
 
 
 def _gradients(model: torch.nn.Module) -> dict[str, Tensor]:

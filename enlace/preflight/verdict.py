@@ -12,7 +12,7 @@ from enlace.files import sha256_json, write_json
 from enlace.preflight.energy import POWER_LIMIT
 from enlace.preflight.health import judge_health
 from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
-from enlace.reports.text import percent, size
+from enlace.reports.text import integer, percent, size
 
 GIB = 1 << 30
 _STATE_BYTES_PER_PARAMETER = 16
@@ -45,7 +45,7 @@ def judge(config: Config, outcome: Outcome) -> Verdict:
         return _judge_failure(config, outcome)
     fit, reasons, warnings = _judge_memory(config, outcome)
     reasons += _judge_disk(config, outcome) + _judge_loss(outcome)
-    warnings += _speed_warnings(outcome)
+    warnings += [*outcome.warnings, *_speed_warnings(outcome)]
     if outcome.health is not None:
         health = judge_health(outcome.health, config.hardware.preflight, config.train)
         reasons += health[0]
@@ -194,10 +194,17 @@ def _judge_disk(config: Config, outcome: Measurement) -> list[str]:
     disk = outcome.disk
     if disk.needed_bytes <= disk.free_bytes:
         return []
+    shards = ""
+    if disk.shards_bytes:
+        shards = (
+            f", de ellos {size(disk.shards_bytes)} para los shards de "
+            f"{integer(config.train.steps * config.train.tokens_per_step)} tokens distintos"
+        )
     return [
-        f"no hay disco: los checkpoints ocuparán {size(disk.needed_bytes)} y quedan "
-        f"{size(disk.free_bytes)}; libera sitio, baja train.keep_last={config.train.keep_last} o "
-        f"conserva menos con train.keep_every={config.train.keep_every}"
+        f"no hay disco: hacen falta {size(disk.needed_bytes)}{shards}, y quedan "
+        f"{size(disk.free_bytes)}; libera sitio, entrena menos tokens, baja "
+        f"train.keep_last={config.train.keep_last} o conserva menos con "
+        f"train.keep_every={config.train.keep_every}"
     ]
 
 

@@ -49,10 +49,11 @@ def made_up(**changes: Any) -> Measurement:
         "last_loss": 10.3,
         "time": TIME,
         "memory": memory(2 * GIB),
-        "disk": DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=3000),
+        "disk": DiskUse(checkpoint_bytes=600, shards_bytes=0, needed_bytes=3000, free_bytes=3000),
         "energy": None,
         "card": None,
         "health": None,
+        "warnings": (),
     }
     return Measurement.model_validate(values | changes)
 

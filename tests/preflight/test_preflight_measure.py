@@ -10,11 +10,15 @@ from enlace.model.cost import flops_per_token, parameter_count
 from enlace.preflight.child import measured
 from enlace.preflight.measure import (
     Instruments,
+    Rehearsal,
+    Steps,
+    disk_use,
     kept_checkpoints,
     measure,
     measure_loading,
     run_steps,
     saved_steps,
+    shards_bytes,
 )
 from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.synthetic import SyntheticStream, synthetic_batch
@@ -23,6 +27,7 @@ from enlace.train.trainer import build_training, train_step
 from tests.data.builders import prepare, stories
 from tests.support import make_config
 
+BPE = {"model.vocab_size": 320, "data.tokenizer.kind": "bpe"}
 FP16 = {
     "hardware.dtype": "fp16",
     "hardware.preflight.steps": 3,
@@ -131,6 +136,19 @@ def test_los_checkpoints_que_conviven(
     config = make_config(changes)
     assert saved_steps(config) == saved
     assert kept_checkpoints(config) == kept
+
+
+def test_los_shards_que_aun_no_estan_cuentan_en_el_disco(
+    measurement: Measurement, tmp_path: Path
+) -> None:
+    disk, tokens = measurement.disk, 20 * 256
+    rest = 5 * disk.checkpoint_bytes + disk.checkpoint_bytes + 4 * measurement.parameters
+    assert disk.shards_bytes == tokens
+    assert disk.needed_bytes == rest + tokens
+    assert shards_bytes(make_config(BPE)) == 2 * tokens
+    rehearsal = Rehearsal(Steps(0.0, (), (), None), 1, 10)
+    (tmp_path / "index.json").touch()
+    assert disk_use(make_config(), rehearsal, tmp_path, tmp_path).shards_bytes == 0
 
 
 def test_en_fp16_la_medida_lleva_la_salud(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
+import gc
+import mmap
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,12 +15,23 @@ MIB = 1 << 20
 BACKEND = open_device(make_config().hardware)
 
 
+@pytest.fixture(autouse=True)
+def _settled() -> None:
+    """Lo que otras pruebas dejaron por soltar no debe soltarse a mitad de una medida."""
+    gc.collect()
+
+
+def touch(mebibytes: int) -> None:
+    """Ocupa y suelta páginas del sistema: las de `malloc` podrían estar ya ocupadas de antes."""
+    with mmap.mmap(-1, mebibytes * MIB) as pages:
+        for start in range(0, len(pages), mmap.PAGESIZE):
+            pages[start] = 1
+
+
 def test_el_pico_es_lo_anadido_desde_que_se_abre_el_medidor() -> None:
-    before = np.ones(200 * MIB, dtype=np.uint8)
-    del before
+    touch(200)
     gauge = open_gauge(BACKEND)
-    block = np.ones(64 * MIB, dtype=np.uint8)
-    del block
+    touch(64)
     peak = gauge.read().peak_bytes
     assert peak is not None
     # Ni los 200 MiB anteriores, ya sueltos, ni menos que los 64 de ahora.
@@ -48,11 +60,9 @@ def test_un_campo_de_proc_que_falta_no_es_un_cero(
 def test_cada_fase_empieza_su_pico_de_cero_y_la_mayor_manda() -> None:
     gauge = open_gauge(BACKEND)
     with gauge.phase("montaje"):
-        large = np.ones(96 * MIB, dtype=np.uint8)
-        del large
+        touch(96)
     with gauge.phase("pasos"):
-        small = np.ones(32 * MIB, dtype=np.uint8)
-        del small
+        touch(32)
     use = gauge.read()
     first, second = (phase.peak_bytes for phase in use.phases)
     assert first is not None

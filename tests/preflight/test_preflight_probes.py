@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from enlace.preflight.health import Health, judge_health
 from enlace.preflight.probes import (
     SMALLEST_NORMAL,
     best_exponent,
+    full_precision,
     lost_fractions,
     parameter_group,
     precision_gap,
@@ -173,6 +176,23 @@ def test_la_diferencia_de_precision_es_relativa_y_el_coseno_es_de_todo_el_gradie
     assert gap.gradient_cosine == pytest.approx(0.6)
     assert precision_gap((float("nan"), 2.0), half, full) is None
     assert precision_gap((2.0, 2.0), {**half, "b": torch.tensor([torch.inf])}, full) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "kernel", "expected", "expands"),
+    [
+        ("cuda", "flash", "mem_efficient", True),
+        ("cuda", "mem_efficient", "mem_efficient", True),
+        ("cpu", "flash", "flash", False),
+    ],
+)
+def test_en_fp32_se_cambia_el_nucleo_que_solo_sabe_16_bits(
+    device: str, kernel: str, expected: str, expands: bool
+) -> None:
+    _, backend = fp16()
+    asked = replace(backend, device=torch.device(device), sdpa_backend=kernel)
+    full = full_precision(asked)
+    assert (full.dtype, full.sdpa_backend, full.expand_kv) == (torch.float32, expected, expands)
 
 
 def test_los_pasos_de_salud_son_los_del_entrenador_con_la_escala_trasladada() -> None:

@@ -135,7 +135,7 @@ def test_lo_que_no_se_pudo_medir_se_avisa_y_no_se_da_por_bueno(use: MemoryUse) -
 
 
 def test_el_disco_justo_pasa_y_un_byte_menos_no() -> None:
-    tight = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=2999)
+    tight = DiskUse(checkpoint_bytes=600, shards_bytes=0, needed_bytes=3000, free_bytes=2999)
     verdict = judge(CONFIG, made_up(disk=tight))
     assert judge(CONFIG, made_up()).passed
     assert not verdict.passed
@@ -147,6 +147,16 @@ def test_una_perdida_no_finita_no_pasa(losses: dict[str, Any]) -> None:
     verdict = judge(CONFIG, made_up(**losses))
     assert not verdict.passed
     assert "no es finita" in verdict.reasons[0]
+
+
+def test_mas_tokens_de_los_que_caben_en_el_disco_no_pasan() -> None:
+    disk = DiskUse(checkpoint_bytes=1, shards_bytes=GIB, needed_bytes=GIB + 5, free_bytes=GIB)
+    reason = judge(CONFIG, made_up(disk=disk)).reasons[0]
+    assert "1,00\u00a0GiB para los shards de 5120 tokens" in reason
+
+
+def test_los_avisos_del_dispositivo_llegan_al_veredicto() -> None:
+    assert judge(CONFIG, made_up(warnings=("ojo",))).warnings == ("ojo",)
 
 
 def test_un_fp16_enfermo_no_pasa_y_uno_sano_si() -> None:
@@ -164,7 +174,7 @@ def test_si_el_entrenamiento_se_detuvo_la_salud_dice_por_que() -> None:
 
 
 def test_se_dicen_todos_los_motivos_a_la_vez() -> None:
-    full = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=0)
+    full = DiskUse(checkpoint_bytes=600, shards_bytes=0, needed_bytes=3000, free_bytes=0)
     bad = made_up(memory=memory(9 * GIB), disk=full, last_loss=None)
     assert len(judge(CONFIG, bad).reasons) == 3
 
