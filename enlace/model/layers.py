@@ -121,21 +121,23 @@ class Attention(nn.Module):
         k_BKTD = apply_rope(k.transpose(1, 2), cos_TD, sin_TD).to(v_BKTD.dtype)
         if cache is not None:
             k_BKTD, v_BKTD = cache.extend(self.layer, k_BKTD, v_BKTD)
-        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD)
+        # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar. Sin caché no se mira la
+        # longitud, que para torch.compile puede ser un símbolo.
+        is_causal = cache is None or x_BTE.shape[1] > 1
+        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD, is_causal)
         y_BTE: Tensor = self.wo(y_BHTD.transpose(1, 2).flatten(2))
         return y_BTE
 
-    def _attend(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor) -> Tensor:
+    def _attend(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, is_causal: bool) -> Tensor:
         """La cabeza de consulta h atiende a la de clave y valor h // n_rep."""
         if self.expand_kv and self.n_rep > 1:
             k_BKTD = k_BKTD.repeat_interleave(self.n_rep, dim=1)
             v_BKTD = v_BKTD.repeat_interleave(self.n_rep, dim=1)
-        # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar.
         return F.scaled_dot_product_attention(
             q_BHTD,
             k_BKTD,
             v_BKTD,
-            is_causal=q_BHTD.shape[2] > 1,
+            is_causal=is_causal,
             enable_gqa=self.n_rep > 1 and not self.expand_kv,
         )
 
