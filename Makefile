@@ -13,7 +13,7 @@ DEV := .venv/.enlace-dev
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
-export RUN SET SRC
+export RUN SET SRC SEARCH
 
 .PHONY: help setup setup-dev demo test check format preflight params check-params train evaluate \
 	exp corpus status logs stop report unlock accept-code push pull deps lock guard
@@ -46,10 +46,11 @@ params: $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [S
 check-params: $(LIGHT) ## Enseña en qué difiere params.yaml de su run
 	@exec $(ENLACE) check-params
 
-preflight: $(LIGHT) ## Mide de nuevo si el run de params.yaml cabe en esta máquina y cuánto tarda
+preflight: $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; SEARCH=1: qué micro-batch
 	@test -z "$$RUN" || { echo "enlace: make preflight mide el run de params.yaml; cámbialo antes" \
 		"con make params RUN=$$RUN" >&2; exit 2; }
-	@exec $(ENLACE) repro --single-item --force preflight
+	@if [ -n "$$SEARCH" ]; then exec $(BIN)/python -m stages.preflight --search; \
+		else exec $(ENLACE) repro --single-item --force preflight; fi
 
 train: $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train [RUN=…]
 	@if [ -n "$$RUN" ]; then $(ENLACE) params --keep-edits --set "$$SET" -- "$$RUN"; \

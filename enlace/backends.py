@@ -1,24 +1,45 @@
-"""El perfil de hardware frente a la máquina real: qué dispositivo, qué precisión, qué atención.
+"""El dispositivo abierto: qué máquina hay, qué se decide para ella y con qué modos se calcula.
 
-Las decisiones son funciones puras sobre una `DeviceDescription`, así que una tarjeta que no está
-en la máquina se prueba igual que la que está. `open_device` es la única que toca torch: describe
-el dispositivo, decide, fija los modos de precisión y devuelve un `Backend`.
+Las reglas son puras y están en `enlace.devices`; este es el único módulo que pregunta a torch por
+la máquina. `open_device` la describe, decide, pone los límites y modos y devuelve un `Backend`.
 """
 
 import os
 import platform
+import sys
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from enlace.config.schema import HardwareConfig
+from enlace.config.schema import HardwareConfig, ModelConfig
+from enlace.devices.attention import expands_kv
+from enlace.devices.checks import (
+    check_profile,
+    device_warnings,
+    explain_missing_gpu,
+    memory_fraction,
+)
+from enlace.devices.description import DeviceDescription, native_bf16
+from enlace.devices.profiles import use_profile
 from enlace.errors import HardwareError
 
-AMPERE = (8, 0)
-"""Primera capacidad de cálculo con bf16 en los núcleos tensoriales y con FlashAttention."""
+__all__ = [
+    "Backend",
+    "DeviceDescription",
+    "confirm_sdpa",
+    "decide",
+    "describe_device",
+    "expands_kv",
+    "native_bf16",
+    "open_device",
+]
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _KERNELS = {
@@ -27,16 +48,6 @@ _KERNELS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
 }
-
-
-@dataclass(frozen=True)
-class DeviceDescription:
-    """Lo que hay que saber de un dispositivo para decidir; `capability` es None en CPU."""
-
-    kind: str
-    name: str
-    capability: tuple[int, int] | None
-    memory_bytes: int
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,10 @@ class Backend:
     expand_kv: bool
     threads: int
     description: DeviceDescription
+    memory_fraction: float | None = None
+    """Parte de la memoria que este proceso puede usar, donde el sistema desborda a la RAM."""
+    warnings: tuple[str, ...] = ()
+    """Lo que no impide entrenar pero conviene decir, una frase por aviso."""
 
     def autocast(self) -> AbstractContextManager[object]:
         """Contexto de precisión mixta para el paso hacia delante y la pérdida; nada en fp32."""
@@ -74,106 +89,73 @@ class Backend:
             torch.cuda.synchronize(self.device)
 
 
-def native_bf16(description: DeviceDescription) -> bool:
-    """Si la GPU calcula bf16 en sus núcleos tensoriales (capacidad 8.0 o mayor).
-
-    `torch.cuda.is_bf16_supported()` dice que sí también en Turing, donde bf16 se emula y es más
-    lento que fp32. En CPU la respuesta es no: bf16 allí es correcto pero se admite solo por
-    exactitud, no por velocidad.
-    """
-    return description.capability is not None and description.capability >= AMPERE
-
-
-def select_dtype(description: DeviceDescription, hardware: HardwareConfig) -> torch.dtype:
-    """La precisión del perfil, si el dispositivo la calcula de forma nativa.
-
-    Raises:
-        HardwareError: bf16 en una GPU anterior a Ampere.
-    """
-    is_gpu = description.kind == "cuda"
-    if hardware.dtype == "bf16" and is_gpu and not native_bf16(description):
-        raise HardwareError(
-            f"hardware.dtype=bf16 del perfil {hardware.name!r} no es nativo en {_card(description)}"
-            "; usa un perfil fp16 como rtx2060 (por ejemplo, make params RUN=pretrain-2060)"
-        )
-    return _DTYPES[hardware.dtype]
-
-
-def select_sdpa(description: DeviceDescription, hardware: HardwareConfig) -> str:
-    """El núcleo de atención del perfil, si el dispositivo lo tiene.
-
-    Los límites son los de torch 2.13: flash y cuDNN desde sm_80 y solo en 16 bits; mem_efficient
-    en todas; `math` no se acepta en CUDA porque guarda T×T por capa.
-
-    Raises:
-        HardwareError: el núcleo no existe para esa tarjeta o esa precisión.
-    """
-    wanted = hardware.sdpa_backend
-    if description.capability is None:
-        return wanted
-    where = f"hardware.sdpa_backend={wanted} del perfil {hardware.name!r}"
-    remedy = "pon hardware.sdpa_backend: mem_efficient"
-    if wanted == "math":
-        raise HardwareError(f"{where} guarda matrices T×T en {_card(description)}; {remedy}")
-    if wanted in ("flash", "cudnn"):
-        if description.capability < AMPERE:
-            raise HardwareError(
-                f"{where} necesita capacidad 8.0 o mayor y esta máquina tiene "
-                f"{_card(description)}; {remedy}"
-            )
-        if hardware.dtype == "fp32":
-            raise HardwareError(f"{where} solo calcula en 16 bits y hardware.dtype=fp32; {remedy}")
-    return wanted
-
-
-def expands_kv(sdpa_backend: str) -> bool:
-    """Si con GQA hay que repetir a mano las cabezas de clave y valor.
-
-    En torch 2.13 mem_efficient no acepta `enable_gqa`: la llamada caería en silencio a MATH. En
-    CPU no se nota, por eso se decide por el nombre del núcleo y no se espera a que falle.
-    """
-    return sdpa_backend == "mem_efficient"
-
-
 def describe_device(kind: str) -> DeviceDescription:
     """Describe la CPU o la GPU actual de esta máquina.
 
     Raises:
-        HardwareError: se pide una GPU y torch no ve ninguna.
+        HardwareError: se pide una GPU y torch no ve ninguna, con la causa.
     """
     if kind == "cpu":
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return DeviceDescription("cpu", _cpu_name(), None, memory)
+        return DeviceDescription("cpu", _cpu_name(), None, memory, platform=_platform())
     if not torch.cuda.is_available():
-        cause = (
-            "este torch es la versión sin CUDA"
-            if torch.version.cuda is None
-            else "torch no encuentra ninguna (¿controlador de NVIDIA?)"
-        )
+        cause = explain_missing_gpu(torch.version.cuda, _driver_cuda(), _platform())
         raise HardwareError(
-            f"hardware.device=cuda necesita una GPU NVIDIA y {cause}; para entrenar en CPU "
-            "usa make params RUN=demo (o RUN=smoke)"
+            f"hardware.device=cuda necesita una GPU NVIDIA y {cause}; para entrenar en CPU usa "
+            "make params RUN=demo (o RUN=smoke)"
         )
-    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-    capability = (properties.major, properties.minor)
-    return DeviceDescription("cuda", properties.name, capability, properties.total_memory)
+    device = torch.cuda.current_device()
+    free, _ = torch.cuda.mem_get_info(device)
+    return describe_properties(torch.cuda.get_device_properties(device), free)
 
 
-def decide(hardware: HardwareConfig, description: DeviceDescription, threads: int) -> Backend:
-    """Contrasta un perfil con un dispositivo y reúne las decisiones; no toca torch.
+def describe_properties(properties: Any, free_bytes: int) -> DeviceDescription:
+    """La descripción que sale de `torch.cuda.get_device_properties` y de la memoria libre."""
+    return DeviceDescription(
+        "cuda",
+        properties.name,
+        (properties.major, properties.minor),
+        properties.total_memory,
+        free_bytes=free_bytes,
+        sm_count=properties.multi_processor_count,
+        clock_khz=int(getattr(properties, "clock_rate", 0)),
+        memory_clock_khz=int(getattr(properties, "memory_clock_rate", 0)),
+        memory_bus_bits=int(getattr(properties, "memory_bus_width", 0)),
+        arch_list=tuple(torch.cuda.get_arch_list()),
+        cuda=torch.version.cuda,
+        driver_cuda=_driver_cuda(),
+        platform=_platform(),
+    )
+
+
+def decide(
+    hardware: HardwareConfig,
+    description: DeviceDescription,
+    threads: int,
+    model: ModelConfig | None = None,
+) -> Backend:
+    """Contrasta un perfil con un dispositivo y reúne las decisiones; no toca la máquina.
+
+    Con `model` se comprueba además que sus cabezas caben en el núcleo de atención.
 
     Raises:
-        HardwareError: el perfil no corresponde al dispositivo.
+        HardwareError: el perfil no corresponde al dispositivo; dice cuál usar.
     """
-    dtype = select_dtype(description, hardware)
-    sdpa_backend = select_sdpa(description, hardware)
-    device = torch.device(description.kind)
-    expand_kv = expands_kv(sdpa_backend)
-    return Backend(device, dtype, sdpa_backend, expand_kv, threads, description)
+    check_profile(description, hardware, model)
+    return Backend(
+        device=torch.device(description.kind),
+        dtype=_DTYPES[hardware.dtype],
+        sdpa_backend=hardware.sdpa_backend,
+        expand_kv=expands_kv(hardware.sdpa_backend),
+        threads=threads,
+        description=description,
+        memory_fraction=memory_fraction(description, hardware),
+        warnings=device_warnings(description, hardware),
+    )
 
 
-def open_device(hardware: HardwareConfig) -> Backend:
-    """Abre el dispositivo del perfil: decide, fija hilos y precisión, y lo devuelve.
+def open_device(hardware: HardwareConfig, model: ModelConfig | None = None) -> Backend:
+    """Abre el dispositivo del perfil: decide, fija hilos, límites y precisión, y lo devuelve.
 
     Raises:
         HardwareError: el perfil no corresponde a la máquina, con el remedio.
@@ -181,9 +163,75 @@ def open_device(hardware: HardwareConfig) -> Backend:
     description = describe_device(hardware.device)
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    backend = decide(hardware, description, torch.get_num_threads())
+    backend = decide(hardware, description, torch.get_num_threads(), model)
     _set_precision()
+    if backend.device.type == "cuda":
+        if backend.memory_fraction is not None:
+            torch.cuda.set_per_process_memory_fraction(backend.memory_fraction)
+        confirm_sdpa(backend, model)
     return backend
+
+
+def confirm_sdpa(
+    backend: Backend,
+    model: ModelConfig | None = None,
+    choose: Callable[..., int] | None = None,
+    explain: Callable[[str, Any], str] | None = None,
+) -> None:
+    """Pregunta a torch qué núcleo de atención usaría con tensores como los del modelo.
+
+    Es la comprobación de las reglas con la tarjeta delante: si torch no eligiera el núcleo del
+    perfil, más vale saberlo ahora que a mitad del primer paso.
+
+    Args:
+        backend: el dispositivo.
+        model: de quién son las cabezas; sin él, dos de 64.
+        choose: quien elige; `torch._fused_sdp_choice`, salvo en las pruebas.
+        explain: por qué no vale un núcleo; lo que avisa torch, salvo en las pruebas.
+
+    Raises:
+        HardwareError: torch elige otro, con sus razones.
+    """
+    heads, kv_heads, width = (
+        (2, 2, 64) if model is None else (model.n_head, model.n_kv_head, model.head_dim)
+    )
+    kv_heads = heads if backend.expand_kv else kv_heads
+    query = torch.zeros(1, heads, 16, width, dtype=backend.dtype, device=backend.device)
+    key = torch.zeros(1, kv_heads, 16, width, dtype=backend.dtype, device=backend.device)
+    query.requires_grad_()
+    grouped = kv_heads != heads
+    with backend.sdpa():
+        found = (choose or torch._fused_sdp_choice)(
+            query, key, key, attn_mask=None, dropout_p=0.0, is_causal=True, enable_gqa=grouped
+        )
+    members: Any = SDPBackend.__members__
+    names = {int(member): name.lower() for name, member in members.items()}
+    if names.get(found) == _KERNELS[backend.sdpa_backend].name.lower():
+        return
+    reasons = (explain or _torch_reasons)(backend.sdpa_backend, (query, key, grouped))
+    raise HardwareError(
+        f"hardware.sdpa_backend={backend.sdpa_backend} no es el núcleo que torch usaría en "
+        f"{backend.description} ({names.get(found, found)}): {reasons}; "
+        f"{use_profile(backend.description)}"
+    )
+
+
+def _torch_reasons(kernel: str, inputs: tuple[Tensor, Tensor, bool]) -> str:
+    """Los motivos que torch da por avisos al preguntarle si un núcleo sirve."""
+    query, key, grouped = inputs
+    checks = {
+        "flash": torch.backends.cuda.can_use_flash_attention,
+        "mem_efficient": torch.backends.cuda.can_use_efficient_attention,
+        "cudnn": torch.backends.cuda.can_use_cudnn_attention,
+    }
+    if kernel not in checks:
+        return "torch no da motivos"
+    params = torch.backends.cuda.SDPAParams(query, key, key, None, 0.0, True, grouped)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checks[kernel](params, debug=True)
+    texts = [str(warning.message).split(" (Triggered")[0].strip() for warning in caught]
+    return " ".join(texts) or "torch no da motivos"
 
 
 def _set_precision() -> None:
@@ -198,6 +246,19 @@ def _set_precision() -> None:
     torch.backends.cuda.matmul.allow_fp16_accumulation = False
 
 
+def _driver_cuda() -> tuple[int, int] | None:
+    """La mayor versión de CUDA que admite el controlador; `None` si no hay, o torch va sin CUDA."""
+    ask = getattr(torch._C, "_cuda_getDriverVersion", None)
+    number = int(ask()) if ask is not None else 0
+    return (number // 1000, number % 1000 // 10) if number else None
+
+
+def _platform() -> Literal["linux", "wsl", "windows"]:
+    if sys.platform == "win32":
+        return "windows"
+    return "wsl" if "microsoft" in platform.release().lower() else "linux"
+
+
 def _cpu_name() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -206,10 +267,3 @@ def _cpu_name() -> str:
             if key.strip() == "model name":
                 return value.strip()
     return platform.processor() or platform.machine()
-
-
-def _card(description: DeviceDescription) -> str:
-    if description.capability is None:
-        return description.name
-    major, minor = description.capability
-    return f"{description.name} (capacidad {major}.{minor})"

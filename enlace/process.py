@@ -7,9 +7,10 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from enlace.errors import LockError
 _PR_SET_PDEATHSIG = 1
 _LOCK_RECORD_BYTES = 4096
 _STDERR = 2
+_SIGNAL_EXIT = 128
 
 
 def die_with_parent() -> None:
@@ -88,6 +90,39 @@ def device_lock(device: str) -> Iterator[None]:
     card = re.sub(r"[^0-9A-Za-z-]", "_", visible)
     with exclusive_lock(Path(tempfile.gettempdir()) / f"enlace-{os.getuid()}-gpu-{card}.lock"):
         yield
+
+
+def delegate(command: Sequence[str]) -> None:
+    """Ejecuta `command` y sigue solo si acaba bien; su salida y sus errores son los de este.
+
+    Una señal de parada llega a los dos: aquí se anota y al hijo se le pide que termine, para que
+    ninguno sobreviva al otro.
+
+    Raises:
+        SystemExit: con el código del hijo, o 128 + la señal que mató a cualquiera de los dos. El
+            hijo ya ha dicho por qué.
+    """
+    received: list[int] = []
+    child = subprocess.Popen(command)
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        received.append(number)
+        child.terminate()
+
+    previous = {
+        number: signal.signal(number, forward)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        code = child.wait()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+    if received:
+        raise SystemExit(_SIGNAL_EXIT + received[0])
+    if code:
+        raise SystemExit(code if code > 0 else _SIGNAL_EXIT - code)
 
 
 def _write_record(descriptor: int) -> None:

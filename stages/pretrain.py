@@ -1,14 +1,12 @@
 """Etapa pretrain: entrenar, seguir donde se cortó y entregar solo un modelo terminado."""
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from enlace.backends import Backend, open_device
 from enlace.config.schema import Config
-from enlace.config.views import declared_params, declared_values
 from enlace.data.index import verify_shards
 from enlace.data.streams import Batch, open_stream, validation_batches
 from enlace.data.tokenizer import load_tokenizer
@@ -20,15 +18,12 @@ from enlace.paths import (
     SHARDS,
     STATE,
     TOKENIZER,
-    VERDICT,
     runs_folder,
-    shared_root,
 )
-from enlace.preflight.gate import require_stamp
-from enlace.preflight.verdict import require_verdict
-from enlace.process import StopSignal, device_lock, exclusive_lock
+from enlace.process import StopSignal, delegate, device_lock, exclusive_lock
 from enlace.progress import TrainLog
 from enlace.provenance import (
+    InputsGuard,
     code_fingerprints,
     git_state,
     module_closure,
@@ -39,35 +34,41 @@ from enlace.train.folder import point_to, retire_finished
 from enlace.train.trainer import Evaluator, train
 from stages.start import inputs_guard, stage
 
+PREFLIGHT_GATE = (sys.executable, "-m", "stages.preflight", "--require")
+"""La puerta del preflight es otro proceso y no un import: cambiar cómo se mide no debe obligar a
+entrenar otra vez, y quien mide necesita la tarjeta libre. Por eso va antes de cerrarla."""
+
 
 def main() -> None:
-    """Comprueba el veredicto y los datos, entrena hasta el final y exporta."""
-    with stage("pretrain") as view, device_lock(view.hardware.device):
+    """Pasa la puerta del preflight y comprueba los datos, entrena hasta el final y exporta."""
+    with stage("pretrain") as view:
         config = view.whole()
         guard = inputs_guard("pretrain")
-        measured = declared_values(config, declared_params("preflight"))
-        require_verdict(VERDICT, measured)
-        require_stamp(config, measured, shared_root(), Console())
-        index = verify_shards(SHARDS)
-        origin = {
-            "data": index.fingerprint,
-            "tokenizer": index.tokenizer.fingerprint,
-            **_code(),
-            "git": git_state(),
-        }
-        folder = (
-            runs_folder() / f"{config.run_name}-{run_key(config.identity(), index.fingerprint)}"
+        delegate(PREFLIGHT_GATE)
+        with device_lock(config.hardware.device):
+            _deliver(config, guard)
+
+
+def _deliver(config: Config, guard: InputsGuard) -> None:
+    """Entrena hasta el final con la tarjeta ya cerrada y entrega el modelo."""
+    index = verify_shards(SHARDS)
+    origin = {
+        "data": index.fingerprint,
+        "tokenizer": index.tokenizer.fingerprint,
+        **_code(),
+        "git": git_state(),
+    }
+    folder = runs_folder() / f"{config.run_name}-{run_key(config.identity(), index.fingerprint)}"
+    with exclusive_lock(folder / "lock"):
+        point_to(folder, runs_folder() / config.run_name)
+        retire_finished(folder, origin, config.train.steps)
+        _train(config, open_device(config.hardware, config.model), folder, origin)
+        guard.check(
+            f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
+            "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"
         )
-        with exclusive_lock(folder / "lock"):
-            point_to(folder, runs_folder() / config.run_name)
-            retire_finished(folder, origin, config.train.steps)
-            _train(config, open_device(config.hardware), folder, origin)
-            guard.check(
-                f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
-                "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"
-            )
-            export_run(folder, MODEL, STATE, TOKENIZER)
-        print(f"modelo en {MODEL}")
+        export_run(folder, MODEL, STATE, TOKENIZER)
+    print(f"modelo en {MODEL}")
 
 
 def _train(config: Config, backend: Backend, folder: Path, origin: dict[str, Any]) -> None:

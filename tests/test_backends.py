@@ -1,23 +1,28 @@
 """El perfil frente a la máquina: las tarjetas se prueban por su descripción, sin tenerlas."""
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
+from enlace import backends
 from enlace.backends import (
     Backend,
     DeviceDescription,
+    confirm_sdpa,
     decide,
     describe_device,
+    describe_properties,
     expands_kv,
     native_bf16,
     open_device,
-    select_dtype,
-    select_sdpa,
 )
 from enlace.config.schema import HardwareConfig
+from enlace.devices.description import described_card
 from enlace.errors import HardwareError
 from enlace.model.transformer import Transformer
 from tests.support import make_config
@@ -45,8 +50,8 @@ def test_bf16_nativo_es_cuestion_de_capacidad(card: DeviceDescription, native: b
 
 
 def test_bf16_en_turing_se_rechaza_con_remedio() -> None:
-    with pytest.raises(HardwareError, match=r"bf16.*RTX 2060.*7\.5.*RUN=pretrain-2060"):
-        select_dtype(RTX_2060, profile(dtype="bf16"))
+    with pytest.raises(HardwareError, match=r"bf16.*RTX 2060.*7\.5.*hardware=rtx2060"):
+        decide(profile(dtype="bf16"), RTX_2060, 1)
 
 
 @pytest.mark.parametrize(
@@ -60,26 +65,26 @@ def test_bf16_en_turing_se_rechaza_con_remedio() -> None:
 def test_cada_tarjeta_acepta_sus_precisiones(
     card: DeviceDescription, dtype: str, expected: torch.dtype
 ) -> None:
-    assert select_dtype(card, profile(dtype=dtype)) == expected
+    assert decide(profile(dtype=dtype), card, 1).dtype == expected
 
 
 @pytest.mark.parametrize("kernel", ["flash", "cudnn"])
 def test_flash_y_cudnn_necesitan_ampere(kernel: str) -> None:
     with pytest.raises(HardwareError, match=r"8\.0.*mem_efficient"):
-        select_sdpa(RTX_2060, profile(sdpa=kernel))
-    assert select_sdpa(RTX_3060, profile(sdpa=kernel)) == kernel
+        decide(profile(sdpa=kernel), RTX_2060, 1)
+    assert decide(profile(sdpa=kernel), RTX_3060, 1).sdpa_backend == kernel
 
 
 @pytest.mark.parametrize("kernel", ["flash", "cudnn"])
 def test_flash_y_cudnn_no_calculan_en_fp32(kernel: str) -> None:
     with pytest.raises(HardwareError, match="16 bits"):
-        select_sdpa(RTX_5090, profile(dtype="fp32", sdpa=kernel))
+        decide(profile(dtype="fp32", sdpa=kernel), RTX_5090, 1)
 
 
 @pytest.mark.parametrize("card", [RTX_2060, RTX_5090])
 def test_math_no_entra_en_gpu(card: DeviceDescription) -> None:
     with pytest.raises(HardwareError, match="T×T"):
-        select_sdpa(card, profile(sdpa="math"))
+        decide(profile(sdpa="math"), card, 1)
 
 
 def test_solo_mem_efficient_repite_cabezas_y_el_modelo_hace_lo_mismo() -> None:
@@ -174,3 +179,88 @@ def test_el_backend_no_se_puede_modificar() -> None:
     backend: Backend = decide(profile("cpu", "fp32", "math"), CPU, threads=1)
     with pytest.raises(AttributeError):
         backend.dtype = torch.float16  # type: ignore[misc]
+
+
+# torch contesta por sí mismo
+
+
+def test_el_nucleo_elegido_es_el_que_torch_usaria() -> None:
+    model = make_config().model
+    for kernel in ("flash", "math"):
+        confirm_sdpa(open_device(profile("cpu", "fp32", kernel)), model)
+
+
+def test_si_torch_usaria_otro_nucleo_se_dice_cual_y_por_que() -> None:
+    asked: dict[str, Any] = {}
+
+    def choose(query: Tensor, key: Tensor, value: Tensor, **options: Any) -> int:
+        asked.update(options, heads=(query.shape[1], key.shape[1]))
+        return 0
+
+    backend = replace(decide(profile(), RTX_2060, 1), device=torch.device("cpu"))
+    with pytest.raises(
+        HardwareError,
+        match=r"mem_efficient no es el núcleo.*2060.*\(math\): no hay GQA; usa el perfil",
+    ):
+        confirm_sdpa(backend, make_config().model, choose, lambda *_: "no hay GQA")
+    # mem_efficient recibe las cabezas ya repetidas; flash, agrupadas.
+    assert (asked["heads"], asked["enable_gqa"], asked["is_causal"]) == ((4, 4), False, True)
+    flash = replace(decide(profile(dtype="bf16", sdpa="flash"), RTX_5090, 1), device=backend.device)
+    with pytest.raises(HardwareError, match="flash no es el núcleo"):
+        confirm_sdpa(flash, make_config().model, choose, lambda *_: "")
+    assert (asked["heads"], asked["enable_gqa"]) == ((4, 2), True)
+
+
+def test_los_motivos_de_torch_se_recogen_sin_avisos_sueltos() -> None:
+    # Este torch puede no llevar CUDA: entonces no da motivos, pero la pregunta no falla.
+    backend = replace(decide(profile(), RTX_2060, 1), device=torch.device("cpu"))
+    with pytest.raises(HardwareError, match=r"\(math\): \S+"):
+        confirm_sdpa(backend, None, lambda *_, **__: 0)
+
+
+def test_abrir_una_gpu_pone_el_limite_de_memoria_y_pregunta_a_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Any] = []
+    wsl = replace(RTX_2060, platform="wsl", free_bytes=5 * GIB)
+    monkeypatch.setattr(backends, "describe_device", lambda kind: wsl)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", calls.append)
+    monkeypatch.setattr(backends, "confirm_sdpa", lambda *arguments: calls.append(arguments))
+    config = make_config({"hardware.device": "cuda", "hardware.sdpa_backend": "mem_efficient"})
+    backend = open_device(config.hardware, config.model)
+    assert calls == [backend.memory_fraction, (backend, config.model)]
+    monkeypatch.setattr(backends, "describe_device", lambda kind: RTX_2060)
+    calls.clear()
+    backend = open_device(config.hardware, config.model)
+    assert calls == [(backend, config.model)]
+
+
+def test_la_descripcion_sale_de_las_propiedades_de_torch() -> None:
+    properties = SimpleNamespace(
+        name="NVIDIA GeForce RTX 2060",
+        major=7,
+        minor=5,
+        total_memory=6 * GIB,
+        multi_processor_count=30,
+        clock_rate=1_680_000,
+        memory_clock_rate=7_001_000,
+        memory_bus_width=192,
+    )
+    found = describe_properties(properties, 5 * GIB)
+    assert (found.capability, found.free_bytes, found.sm_count) == ((7, 5), 5 * GIB, 30)
+    card = described_card(found)
+    assert card is not None
+    assert card.peak_flops("fp16") / 1e12 == pytest.approx(25.8, rel=0.005)
+    assert card.bandwidth / 1e9 == pytest.approx(336, rel=0.001)
+    assert card.watts == 160
+
+
+@pytest.mark.parametrize(
+    ("release", "expected"),
+    [("5.15.167.4-microsoft-standard-WSL2", "wsl"), ("6.8.0-45-generic", "linux")],
+)
+def test_wsl_se_reconoce_por_el_nucleo(
+    release: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.release", lambda: release)
+    assert describe_device("cpu").platform == expected

@@ -20,6 +20,9 @@ RULES = (
     "Con `hardware.device: cpu`, `hardware.sdpa_backend` es `flash` o `math`.",
     "Con `data.tokenizer.kind: byte`, `model.vocab_size` es 256 y `data.format` es `text`.",
     "Con `data.tokenizer.kind: bpe`, `model.vocab_size` está entre 273 y 65536.",
+    "`hardware.preflight.warn_activation_bits` no es menor que "
+    "`hardware.preflight.min_activation_bits`.",
+    "`hardware.preflight.warn_skip_rate` no es mayor que `hardware.preflight.max_skip_rate`.",
     "`train.fp16_init_scale` no es menor que `train.fp16_min_scale`.",
 )
 """Reglas que cruzan claves; `tests/config/test_reference.py` tiene un contraejemplo de cada una."""

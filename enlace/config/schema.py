@@ -23,16 +23,19 @@ from enlace.config.fields import (
     StepsOrFraction,
     Text,
 )
+from enlace.config.hardware import Checkpointing, HardwareConfig, PreflightConfig
 from enlace.files import sha256_json
 
 __all__ = [
     "BYTE_VOCABULARY",
     "FIRST_BPE_ID",
+    "Checkpointing",
     "Config",
     "DataConfig",
     "EvaluationConfig",
     "HardwareConfig",
     "ModelConfig",
+    "PreflightConfig",
     "Section",
     "TokenizerConfig",
     "TrainConfig",
@@ -41,48 +44,6 @@ __all__ = [
 FIRST_BPE_ID = 16
 """Ids que el vocabulario BPE reserva antes de los 256 bytes (tokens especiales y reservados)."""
 BYTE_VOCABULARY = 256
-
-
-class HardwareConfig(Section):
-    """Dónde se entrena. Cambia la velocidad y la memoria, nunca las cuentas (salvo `dtype`)."""
-
-    operational = frozenset(
-        {
-            "name",
-            "device",
-            "sdpa_backend",
-            "micro_batch",
-            "compile",
-            "loss_chunk_rows",
-            "threads",
-            "memory_gib",
-            "memory_margin",
-            "preflight_steps",
-        }
-    )
-
-    name: Name = Field(description="nombre del perfil")
-    device: Literal["cpu", "cuda"] = Field(description="dispositivo")
-    dtype: Literal["fp32", "bf16", "fp16"] = Field(description="precisión del cálculo")
-    sdpa_backend: Literal["math", "mem_efficient", "flash", "cudnn"] = Field(
-        description="núcleo de atención"
-    )
-    micro_batch: Count = Field(description="secuencias que caben a la vez")
-    compile: bool = Field(description="uso de torch.compile")
-    loss_chunk_rows: Count = Field(description="filas de logits que la pérdida calcula a la vez")
-    threads: CountOrZero = Field(description="hilos de CPU; con 0, los que elija torch")
-    memory_gib: Positive = Field(description="memoria del dispositivo, en GiB")
-    memory_margin: Fraction = Field(description="fracción de la memoria que debe quedar libre")
-    preflight_steps: Count = Field(description="pasos de optimizador que mide el preflight")
-
-    @model_validator(mode="after")
-    def _backend_exists(self) -> Self:
-        if self.device == "cpu" and self.sdpa_backend not in ("math", "flash"):
-            raise SettingError(
-                f"hardware.sdpa_backend = {self.sdpa_backend} no existe con hardware.device = cpu; "
-                "pon hardware.sdpa_backend: flash (o math)"
-            )
-        return self
 
 
 class ModelConfig(Section):

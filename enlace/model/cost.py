@@ -10,7 +10,7 @@ L capas, V vocabulario, S seq_len, N parámetros.
 
 from typing import Literal
 
-from enlace.config.schema import ModelConfig
+from enlace.config.schema import Checkpointing, ModelConfig
 
 Dtype = Literal["fp32", "bf16", "fp16"]
 Optimizer = Literal["adamw"]
@@ -60,29 +60,68 @@ def checkpoint_bytes(model: ModelConfig, optimizer: Optimizer = "adamw") -> int:
     return (4 + _OPTIMIZER_STATE_BYTES[optimizer]) * parameter_count(model)
 
 
-def layer_activation_bytes(model: ModelConfig, dtype: Dtype, expand_kv: bool) -> int:
+def recompute_flops_per_token(model: ModelConfig, checkpointing: Checkpointing) -> int:
+    """FLOP por token que añade volver a calcular activaciones hacia atrás.
+
+    Con `mlp`, los dos primeros productos de la FFN, 4·E·F por capa; con `block`, toda la capa hacia
+    delante menos su último producto: 2·(matrices − E·F) y 2·S·E de atención causal. w_down no se
+    repite, porque nadie guarda su salida, salvo con dropout, cuya máscara depende de ella.
+    """
+    if checkpointing == "none":
+        return 0
+    last = model.d_model * model.ffn_dim
+    repeated = 2 * last
+    if checkpointing == "block":
+        repeated = layer_matrix_parameters(model) - last + model.seq_len * model.d_model
+    return 2 * model.n_layer * (repeated + (last if model.dropout else 0))
+
+
+def layer_activation_bytes(
+    model: ModelConfig, dtype: Dtype, expand_kv: bool, checkpointing: Checkpointing = "none"
+) -> int:
     """Bytes que una capa guarda por token para la pasada hacia atrás.
 
     Con e bytes por elemento del cálculo: las dos entradas de RMSNorm en fp32 (8E) y sus salidas
     (2eE); la entrada de QK-norm en fp32 (4(H + K)D); q, k y v tal como los ve el núcleo de atención
     (con K expandido a H si `expand_kv`), su salida (eHD) y su logsumexp (4H); cuatro tensores de la
-    FFN (4eF); y 1/rms de cada norma (4 por fila). Supone RMSNorm y atención fusionadas.
+    FFN (4eF); y 1/rms de cada norma (4 por fila). Supone RMSNorm y atención fusionadas. Con `mlp`
+    falta lo de la FFN y su norma; con `block` solo queda la entrada de la capa.
     """
+    if checkpointing == "block":
+        return 4 * model.d_model
     size, width, heads = _BYTES[dtype], model.d_model, model.n_head
     kv_heads = heads if expand_kv else model.n_kv_head
-    norms = 8 * width + 2 * size * width + 8
+    inputs = 8 * width
+    norm = size * width + 4
     attention = size * (heads + 2 * kv_heads + heads) * model.head_dim + 4 * heads
-    ffn = 4 * size * model.ffn_dim
-    # Las máscaras de dropout, de un byte.
-    dropout = 2 * width if model.dropout else 0
+    dropout = width if model.dropout else 0
     qk_norm = 0
     if model.qk_norm:
         qk_norm = (heads + model.n_kv_head) * (4 * model.head_dim + 4)
-    return norms + attention + ffn + dropout + qk_norm
+    feed_forward = _feed_forward_bytes(model, dtype) if checkpointing == "none" else 0
+    return inputs + norm + attention + dropout + qk_norm + feed_forward
 
 
-def activation_bytes(model: ModelConfig, micro_batch: int, dtype: Dtype, *, expand_kv: bool) -> int:
-    """Bytes de activaciones vivas al empezar la pasada hacia atrás de un micro-batch.
+def recomputed_bytes(
+    model: ModelConfig, dtype: Dtype, expand_kv: bool, checkpointing: Checkpointing
+) -> int:
+    """Bytes por token que reaparecen hacia atrás, de una capa cada vez, al recalcular."""
+    if checkpointing == "none":
+        return 0
+    if checkpointing == "mlp":
+        return _feed_forward_bytes(model, dtype)
+    return layer_activation_bytes(model, dtype, expand_kv) - 4 * model.d_model
+
+
+def activation_bytes(
+    model: ModelConfig,
+    micro_batch: int,
+    dtype: Dtype,
+    *,
+    expand_kv: bool,
+    checkpointing: Checkpointing = "none",
+) -> int:
+    """Bytes de activaciones vivas en el pico de un micro-batch: al empezar la pasada hacia atrás.
 
     Args:
         model: la arquitectura.
@@ -90,12 +129,21 @@ def activation_bytes(model: ModelConfig, micro_batch: int, dtype: Dtype, *, expa
         dtype: precisión del cálculo.
         expand_kv: si la atención recibe las cabezas de clave y valor ya repetidas
             (`enlace.model.transformer.expands_kv`).
+        checkpointing: qué se recalcula; cuenta lo que se guarda de todas las capas y lo que
+            reaparece de una.
     """
     final_norm = 4 * model.d_model + _BYTES[dtype] * model.d_model + 4
     # Ids y objetivos en int64, y el logsumexp que guarda la pérdida.
     bookkeeping = 8 + 8 + 4 + (model.d_model if model.dropout else 0)
-    per_token = model.n_layer * layer_activation_bytes(model, dtype, expand_kv)
+    per_token = model.n_layer * layer_activation_bytes(model, dtype, expand_kv, checkpointing)
+    per_token += recomputed_bytes(model, dtype, expand_kv, checkpointing)
     return micro_batch * model.seq_len * (per_token + final_norm + bookkeeping)
+
+
+def _feed_forward_bytes(model: ModelConfig, dtype: Dtype) -> int:
+    """Lo que guardan por token la segunda norma (sin su entrada), SwiGLU y su dropout."""
+    mask = model.d_model if model.dropout else 0
+    return _BYTES[dtype] * (model.d_model + 4 * model.ffn_dim) + 4 + mask
 
 
 def cast_weight_bytes(model: ModelConfig, dtype: Dtype) -> int:

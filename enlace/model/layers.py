@@ -4,9 +4,12 @@ Letras de forma: B secuencias, T tokens, E d_model, H cabezas de consulta, K cab
 valor, D head_dim.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils.checkpoint import checkpoint
 
 from enlace.config.schema import ModelConfig
 from enlace.errors import ConfigError
@@ -59,6 +62,18 @@ def compute_dtype(device_type: str) -> torch.dtype:
     return torch.float32
 
 
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor, has_dropout: bool) -> Tensor:
+    """`function(*inputs)` sin guardar nada de dentro: se vuelve a calcular hacia atrás.
+
+    El azar se repite si hay dropout; sin él se ahorra guardar su estado. Autocast se restablece
+    como estaba. El resultado no cambia, porque las operaciones son las mismas.
+    """
+    output: Tensor = checkpoint(
+        function, *inputs, use_reentrant=False, preserve_rng_state=has_dropout
+    )
+    return output
+
+
 class RMSNorm(nn.Module):
     """x / √(media(x²) + eps) · peso, sobre la última dimensión.
 
@@ -106,21 +121,23 @@ class Attention(nn.Module):
         k_BKTD = apply_rope(k.transpose(1, 2), cos_TD, sin_TD).to(v_BKTD.dtype)
         if cache is not None:
             k_BKTD, v_BKTD = cache.extend(self.layer, k_BKTD, v_BKTD)
-        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD)
+        # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar. Sin caché no se mira la
+        # longitud, que para torch.compile puede ser un símbolo.
+        is_causal = cache is None or x_BTE.shape[1] > 1
+        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD, is_causal)
         y_BTE: Tensor = self.wo(y_BHTD.transpose(1, 2).flatten(2))
         return y_BTE
 
-    def _attend(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor) -> Tensor:
+    def _attend(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, is_causal: bool) -> Tensor:
         """La cabeza de consulta h atiende a la de clave y valor h // n_rep."""
         if self.expand_kv and self.n_rep > 1:
             k_BKTD = k_BKTD.repeat_interleave(self.n_rep, dim=1)
             v_BKTD = v_BKTD.repeat_interleave(self.n_rep, dim=1)
-        # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar.
         return F.scaled_dot_product_attention(
             q_BHTD,
             k_BKTD,
             v_BKTD,
-            is_causal=q_BHTD.shape[2] > 1,
+            is_causal=is_causal,
             enable_gqa=self.n_rep > 1 and not self.expand_kv,
         )
 
@@ -141,10 +158,17 @@ class SwiGLU(nn.Module):
 
 
 class Block(nn.Module):
-    """x + atención(norma(x)) y después x + SwiGLU(norma(x)), con la suma en fp32."""
+    """x + atención(norma(x)) y después x + SwiGLU(norma(x)), con la suma en fp32.
 
-    def __init__(self, config: ModelConfig, layer: int, expand_kv: bool) -> None:
+    Con `recompute_mlp`, al entrenar no guarda nada de la segunda mitad salvo su entrada, y la
+    vuelve a calcular hacia atrás: las mismas cuentas y los mismos gradientes.
+    """
+
+    def __init__(
+        self, config: ModelConfig, layer: int, expand_kv: bool, recompute_mlp: bool = False
+    ) -> None:
         super().__init__()
+        self.recompute_mlp = recompute_mlp
         self.attn_norm = RMSNorm(config.d_model, config.norm_eps)
         self.attn = Attention(config, layer, expand_kv)
         self.mlp_norm = RMSNorm(config.d_model, config.norm_eps)
@@ -158,6 +182,10 @@ class Block(nn.Module):
         dtype = compute_dtype(x_BTE.device.type)
         attended = self.attn(self.attn_norm(x_BTE).to(dtype), cos_TD, sin_TD, cache)
         x_BTE = x_BTE + F.dropout(attended, self.dropout, self.training)
-        return x_BTE + F.dropout(
-            self.mlp(self.mlp_norm(x_BTE).to(dtype)), self.dropout, self.training
-        )
+        if self.recompute_mlp and self.training and torch.is_grad_enabled():
+            return x_BTE + recomputed(self._feed_forward, x_BTE, has_dropout=self.dropout > 0)
+        return x_BTE + self._feed_forward(x_BTE)
+
+    def _feed_forward(self, x_BTE: Tensor) -> Tensor:
+        normed_BTE = self.mlp_norm(x_BTE).to(compute_dtype(x_BTE.device.type))
+        return F.dropout(self.mlp(normed_BTE), self.dropout, self.training)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from enlace.config.schema import ModelConfig
+from enlace.config.schema import Checkpointing, ModelConfig
 from enlace.errors import CheckpointError
 from enlace.model.cache import KVCache
 from enlace.model.generation import generate
@@ -34,6 +34,7 @@ from enlace.model.layers import (
     build_rope_cache,
     compute_dtype,
     expands_kv,
+    recomputed,
 )
 from enlace.model.loss import LossSums, linear_cross_entropy
 
@@ -53,7 +54,13 @@ class Transformer(nn.Module):
     rope_cos: Tensor
     rope_sin: Tensor
 
-    def __init__(self, config: ModelConfig, sdpa_backend: str, loss_chunk_rows: int = 512) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        sdpa_backend: str,
+        loss_chunk_rows: int = 512,
+        activation_checkpointing: Checkpointing = "none",
+    ) -> None:
         """Construye y da valor inicial a los pesos con el generador global de torch.
 
         Args:
@@ -61,6 +68,8 @@ class Transformer(nn.Module):
             sdpa_backend: núcleo de atención con el que se va a usar; el modelo solo decide con él
                 cómo prepara las claves, y es quien entrena quien lo impone con `sdpa_kernel`.
             loss_chunk_rows: filas de logits que la pérdida calcula a la vez.
+            activation_checkpointing: qué se vuelve a calcular hacia atrás en vez de guardarse, al
+                entrenar: nada, la FFN de cada bloque o el bloque entero. No cambia el resultado.
 
         Raises:
             ConfigError: `sdpa_backend` no existe.
@@ -68,10 +77,11 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.loss_chunk_rows = loss_chunk_rows
-        expand_kv = expands_kv(sdpa_backend)
+        self.recompute_blocks = activation_checkpointing == "block"
+        expand_kv, recompute_mlp = expands_kv(sdpa_backend), activation_checkpointing == "mlp"
         self.tok_emb = nn.Embedding(config.vocab_size, config.d_model)
         self.blocks = nn.ModuleList(
-            Block(config, layer, expand_kv) for layer in range(config.n_layer)
+            Block(config, layer, expand_kv, recompute_mlp) for layer in range(config.n_layer)
         )
         self.norm = RMSNorm(config.d_model, config.norm_eps)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
@@ -142,8 +152,17 @@ class Transformer(nn.Module):
         end = start + ids_BT.shape[1]
         cos_TD, sin_TD = self.rope_cos[start:end], self.rope_sin[start:end]
         x_BTE = F.dropout(self.tok_emb(ids_BT), self.config.dropout, self.training)
+        recompute = self.recompute_blocks and self.training and torch.is_grad_enabled()
         for block in self.blocks:
-            x_BTE = block(x_BTE, cos_TD, sin_TD, cache)
+            if cache is not None:
+                # Sin pasar por `block.compile()`: la caché crece con cada token, y con ella cambia
+                # la función compilada.
+                x_BTE = block.forward(x_BTE, cos_TD, sin_TD, cache)
+            elif recompute:
+                has_dropout = self.config.dropout > 0
+                x_BTE = recomputed(block, x_BTE, cos_TD, sin_TD, has_dropout=has_dropout)
+            else:
+                x_BTE = block(x_BTE, cos_TD, sin_TD)
         if cache is not None:
             cache.advance(ids_BT.shape[1])
         normed_BTE: Tensor = self.norm(x_BTE)

@@ -1,23 +1,26 @@
 """La puerta: medir, decidir, escribir el informe y, solo si pasa, el veredicto y el sello."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from enlace.backends import describe_device
 from enlace.config.schema import Config
-from enlace.errors import HardwareError, PreflightError
+from enlace.errors import PreflightError
 from enlace.preflight import stamp
-from enlace.preflight.isolate import measure_isolated
+from enlace.preflight.isolate import describe_isolated, measure_isolated
 from enlace.preflight.measurement import Measurement, Outcome
 from enlace.preflight.report import show_preflight, write_preflight_report
-from enlace.preflight.verdict import Verdict, judge, verdict_key, write_verdict
+from enlace.preflight.verdict import Verdict, judge, require_verdict, verdict_key, write_verdict
+from enlace.process import device_lock
 
 VERDICT_FILE = "verdict.json"
+_CPU = "cpu"
 Measure = Callable[[Config, Path], Outcome]
+Describe = Callable[[str], str]
+Lock = Callable[[str], AbstractContextManager[None]]
 
 
 def run_preflight(
@@ -52,44 +55,58 @@ def run_preflight(
     return verdict
 
 
-def require_stamp(
+def require_preflight(
     config: Config,
     values: Mapping[str, Any],
     root: Path,
+    verdict_file: Path,
     console: Console,
     measure: Measure = measure_isolated,
+    describe: Describe = describe_isolated,
+    lock: Lock = device_lock,
 ) -> None:
-    """Antes de entrenar: si esta máquina no tiene el sello, mide ahora en vez de rendirse.
+    """Antes de entrenar: el veredicto debe ser de estos valores y el sello, de esta máquina.
 
-    Los argumentos son los de `run_preflight`. No escribe veredicto ni informe, que son de la etapa
-    `preflight`.
+    Sin sello mide ahora en vez de rendirse, con la tarjeta cerrada para los demás; con sello no la
+    toca. No escribe veredicto ni informe, que son de la etapa `preflight`.
+
+    Args:
+        config: la configuración que se va a entrenar.
+        values: las hojas que la etapa `preflight` declara.
+        root: raíz del proyecto.
+        verdict_file: el veredicto.
+        console: dónde se escribe la tabla, si hay que medir.
+        measure: quién mide.
+        describe: da el nombre de la tarjeta.
+        lock: cierra el dispositivo para los demás procesos.
 
     Raises:
-        PreflightError: si hay que medir y no pasa.
-        HardwareError: si la máquina no tiene el dispositivo del perfil.
+        PreflightError: el veredicto falta o es de otros valores, o hay que medir y no pasa.
+        HardwareError: la máquina no tiene el dispositivo del perfil.
+        LockError: otro proceso usa la tarjeta.
     """
-    key = verdict_key(values)
-    machine = stamp.machine_id(describe_device(config.hardware.device))
-    if stamp.has_stamp(root, machine, key):
+    require_verdict(verdict_file, values)
+    key, device = verdict_key(values), config.hardware.device
+    name = _CPU if device == _CPU else describe(device)
+    if stamp.has_stamp(root, stamp.machine_id(name), key):
         return
     console.print(
         "Esta máquina aún no ha medido esta configuración: empiezo por el preflight.",
         highlight=False,
     )
-    outcome = measure(config, root / stamp.STAMP_FOLDER)
-    _conclude(config, outcome, judge(config, outcome), root, key, console)
+    with lock(device):
+        outcome = measure(config, root / stamp.STAMP_FOLDER)
+        _conclude(config, outcome, judge(config, outcome), root, key, console)
 
 
 def _conclude(
     config: Config, outcome: Outcome, verdict: Verdict, root: Path, key: str, console: Console
 ) -> None:
-    """Muestra el resultado; sella si pasa y, si no, retira el sello anterior y lanza el error."""
+    """Muestra el resultado; sella si pasa y, si no, retira los sellos y lanza el error."""
     show_preflight(config, outcome, verdict, console)
     if verdict.passed and isinstance(outcome, Measurement):
-        machine = stamp.machine_id(describe_device(config.hardware.device))
-        stamp.write_stamp(root, machine, key, outcome.device)
+        name = _CPU if config.hardware.device == _CPU else outcome.device
+        stamp.write_stamp(root, stamp.machine_id(name), key, outcome.device)
         return
-    with suppress(HardwareError):
-        machine = stamp.machine_id(describe_device(config.hardware.device))
-        stamp.remove_stamp(root, machine, key)
+    stamp.remove_stamps(root, key)
     raise PreflightError("; además, ".join(verdict.reasons))

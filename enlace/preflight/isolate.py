@@ -8,23 +8,34 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
 import enlace
 from enlace.config.schema import Config
-from enlace.preflight import child
+from enlace.errors import HardwareError
 from enlace.preflight.measurement import Failure, Outcome
 
-# Importar el módulo, y no escribir su nombre, deja ver a DVC que la etapa depende de él.
-CHILD_COMMAND = (sys.executable, "-m", child.__name__)
+if TYPE_CHECKING:
+    # Solo para que DVC sepa que la etapa depende de él: aquí importarlo cargaría torch.
+    from enlace.preflight import child  # noqa: F401
+
+CHILD_COMMAND = (sys.executable, "-m", "enlace.preflight.child")
+_DESCRIBE = "--describe"
+_NO_PROBES = "--no-probes"
 _LAST_WORDS = 200
 _SCRATCH_PREFIX = "preflight-"
 _OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
 
 
 def measure_isolated(
-    config: Config, scratch_root: Path, command: Sequence[str] = CHILD_COMMAND
+    config: Config,
+    scratch_root: Path,
+    command: Sequence[str] = CHILD_COMMAND,
+    *,
+    shards: Path | None = None,
+    probe: bool = True,
 ) -> Outcome:
     """Mide `config` en otro proceso y devuelve lo medido o por qué no se pudo.
 
@@ -32,7 +43,10 @@ def measure_isolated(
         config: la configuración; viaja como JSON por la entrada estándar.
         scratch_root: carpeta en el disco de los checkpoints; dentro se crea una temporal que se
             borra siempre.
-        command: el programa que mide; recibe el fichero de resultado y la carpeta temporal.
+        command: el programa que mide; recibe el fichero de resultado, la carpeta temporal y los
+            shards.
+        shards: de dónde leer para medir la lectura de datos.
+        probe: si en fp16 se mide también la salud numérica.
     """
     scratch_root.mkdir(parents=True, exist_ok=True)
     _remove_orphans(scratch_root)
@@ -40,15 +54,34 @@ def measure_isolated(
     with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch_root) as folder:
         result = Path(folder) / "result.json"
         errors = Path(folder) / "stderr.txt"
+        arguments = [str(result), folder, "" if shards is None else str(shards)]
         with errors.open("wb") as stream:
             finished = subprocess.run(
-                [*command, str(result), folder],
+                [*command, *arguments, *([] if probe else [_NO_PROBES])],
                 input=config.model_dump_json().encode("utf-8"),
                 stderr=stream,
                 env=_environment(),
                 check=False,
             )
         return _outcome(finished.returncode, result, errors)
+
+
+def describe_isolated(device: str, command: Sequence[str] = CHILD_COMMAND) -> str:
+    """El nombre de la tarjeta, preguntado en otro proceso: este no llega a abrir CUDA.
+
+    Raises:
+        HardwareError: la máquina no tiene ese dispositivo.
+    """
+    done = subprocess.run(
+        [*command, _DESCRIBE, device],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        check=False,
+    )
+    if done.returncode:
+        raise HardwareError(done.stderr.strip().splitlines()[-1] if done.stderr else str(device))
+    return done.stdout.strip()
 
 
 def _remove_orphans(scratch_root: Path) -> None:

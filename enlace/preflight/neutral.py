@@ -3,19 +3,25 @@
 El preflight no declara la tasa de aprendizaje, la semilla ni los datos: cambiarlos no debe obligar
 a medir otra vez. Pero el constructor del entrenamiento pide una configuración entera. Aquí están
 los valores de relleno; no son hiperparámetros, porque el preflight entrena con datos sintéticos y
-tira el resultado. (`train.decay` no es cero para que las cuentas de disco incluyan el checkpoint
-que precede al decaimiento.)
+tira el resultado.
+
+La tasa de aprendizaje es fija y pequeña, y el informe la dice: el preflight juzga si la máquina y
+fp16 pueden con el modelo, no si la receta converge. `train.decay` no es cero para que las cuentas
+de disco incluyan el checkpoint que precede al decaimiento.
 """
 
 from typing import Any
 
 from enlace.config.schema import BYTE_VOCABULARY, Config
 
+PREFLIGHT_LR = 1e-4
+"""Menor que la de cualquier run incluido: con ella un modelo sano no diverge en unos pasos."""
+
 _FILLER: dict[str, Any] = {
     "run_name": "preflight",
     "train.name": "preflight",
     "train.seed": 0,
-    "train.lr": 1e-4,
+    "train.lr": PREFLIGHT_LR,
     "train.beta1": 0.9,
     "train.beta2": 0.95,
     "train.eps": 1e-8,

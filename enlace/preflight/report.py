@@ -1,6 +1,6 @@
-"""El informe del preflight: JSON para las máquinas, una tabla en la terminal y Markdown."""
+"""El informe del preflight: JSON para las máquinas, tabla en la terminal, Markdown y figura."""
 
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from enlace.config.schema import Config
-from enlace.files import write_json, write_text
-from enlace.preflight.measurement import Failure, LossScaling, Measurement, Outcome
-from enlace.preflight.verdict import Verdict, skip_bound
+from enlace.files import write_bytes, write_json, write_text
+from enlace.preflight.health import Health
+from enlace.preflight.measurement import Failure, Measurement, Outcome
+from enlace.preflight.verdict import Verdict, memory_budget
 from enlace.reports import markdown
 from enlace.reports.text import duration, integer, number, percent, size
 
@@ -18,6 +19,7 @@ _MEGA = 1_000_000
 _GIGA = 1_000_000_000
 CHINCHILLA_TOKENS_PER_PARAMETER = 20
 """Hoffmann et al. 2022 (arXiv 2203.15556): lo que rinde más por FLOP, no un mínimo."""
+PICTURE = "report.svg"
 
 Rows = list[tuple[str, str]]
 
@@ -25,9 +27,13 @@ Rows = list[tuple[str, str]]
 def write_preflight_report(
     config: Config, outcome: Outcome, verdict: Verdict, folder: Path
 ) -> None:
-    """Escribe `report.json` y `report.md` en `folder`, pase o no pase el veredicto."""
+    """Escribe `report.json`, `report.md` y `report.svg` en `folder`, pase o no pase."""
+    # Aquí y no arriba: matplotlib tarda, y la puerta del entrenamiento no dibuja.
+    from enlace.preflight.picture import picture_svg
+
     write_json(folder / "report.json", report_json(outcome, verdict))
     write_text(folder / "report.md", report_markdown(config, outcome, verdict))
+    write_bytes(folder / PICTURE, picture_svg(config, outcome))
 
 
 def report_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
@@ -44,24 +50,28 @@ def report_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
 
 
 def report_markdown(config: Config, outcome: Outcome, verdict: Verdict) -> str:
-    """El mismo contenido que la terminal, en Markdown."""
+    """El mismo contenido que la terminal, en Markdown, y la figura."""
     parts = [f"# Preflight de {config.model.name} en {config.hardware.name}\n"]
     parts.append(f"**{headline(verdict)}**\n")
     notes = [*verdict.reasons, *(f"aviso: {warning}" for warning in verdict.warnings)]
     if notes:
         parts.append("".join(f"- {note}\n" for note in notes))
-    if isinstance(outcome, Measurement):
-        parts.append(markdown.table(["Qué", "Medido"], measurement_rows(config, outcome)))
+    rows = outcome_rows(config, outcome)
+    if rows:
+        parts.append(markdown.table(["Qué", "Medido"], rows))
+        parts.append(f"![Memoria por fase y ventana de escalas]({PICTURE})\n")
     return "\n".join(parts)
 
 
 def show_preflight(config: Config, outcome: Outcome, verdict: Verdict, console: Console) -> None:
-    """Escribe la tabla, los motivos y el veredicto en la consola."""
-    if isinstance(outcome, Measurement):
-        table = Table(title=f"Preflight de {config.model.name} en {outcome.device}", min_width=60)
+    """Escribe la tabla, los motivos y el veredicto en la consola; lo último, lo que importa."""
+    rows = outcome_rows(config, outcome)
+    if rows:
+        where = outcome.device if isinstance(outcome, Measurement) else config.hardware.name
+        table = Table(title=f"Preflight de {config.model.name} en {where}", min_width=60)
         table.add_column("Qué")
         table.add_column("Medido", justify="right")
-        for name, value in measurement_rows(config, outcome):
+        for name, value in rows:
             table.add_row(name, value)
         console.print(table)
     for reason in verdict.reasons:
@@ -73,25 +83,29 @@ def show_preflight(config: Config, outcome: Outcome, verdict: Verdict, console: 
 
 
 def headline(verdict: Verdict) -> str:
-    """El veredicto en una línea."""
+    """El veredicto en una línea, con si cabe delante."""
+    fit = {"no medido": "Memoria no medida"}.get(verdict.fit, verdict.fit.capitalize())
     if verdict.passed:
-        return "Preflight superado: el entrenamiento puede empezar."
-    return "Preflight no superado: el entrenamiento no debe empezar así."
+        return f"{fit}. Preflight superado: el entrenamiento puede empezar."
+    return f"{fit}. Preflight no superado: el entrenamiento no debe empezar así."
+
+
+def outcome_rows(config: Config, outcome: Outcome) -> Rows:
+    """Las cifras de una medida o, si no llegó al final, lo que se sepa de fp16."""
+    if isinstance(outcome, Measurement):
+        return measurement_rows(config, outcome)
+    return [] if outcome.health is None else health_rows(outcome.health)
 
 
 def measurement_rows(config: Config, outcome: Measurement) -> Rows:
     """Las cifras que lee una persona, en el orden en que las pregunta."""
     time, disk = outcome.time, outcome.disk
-    hours = duration(time.total_median)
-    if duration(time.total_p90) != hours:
-        hours = f"{hours} (hasta {duration(time.total_p90)} con los pasos lentos)"
     rows: Rows = [
-        ("Duración del entrenamiento", hours),
-        ("Tokens por segundo", integer(round(outcome.tokens_per_second))),
-        ("Paso: mediana y p90", f"{duration(time.step_median)} y {duration(time.step_p90)}"),
-        ("Pasos medidos", integer(len(time.steps))),
-        *_memory_rows(outcome),
+        *_memory_rows(config, outcome),
+        *_time_rows(config, outcome),
+        *_card_rows(outcome),
         ("Micro-batch × acumulación", f"{outcome.micro_batch} × {outcome.accumulation}"),
+        ("Activaciones recalculadas", _CHECKPOINTING[config.hardware.activation_checkpointing]),
         ("Parámetros", f"{number(outcome.parameters / _MEGA, 2)} M"),
         ("FLOP por token", f"{number(outcome.flops_per_token / _MEGA, 1)} M"),
         ("Cálculo útil", f"{number(_useful_flops(outcome) / _GIGA, 1)} GFLOP/s"),
@@ -104,35 +118,114 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
             "Pérdida del primer paso",
             f"{number(outcome.first_loss, 3)} (al azar: {number(log(config.model.vocab_size), 3)})",
         ),
+        ("Tasa de aprendizaje del ensayo", f"{config.train.lr:g} (fija)".replace(".", ",")),
         ("Validación", duration(time.evaluation)),
         ("Guardar y cargar un checkpoint", f"{duration(time.save)} y {duration(time.load)}"),
         ("Un checkpoint", size(disk.checkpoint_bytes)),
         ("Disco: necesario y libre", f"{size(disk.needed_bytes)} y {size(disk.free_bytes)}"),
         ("Precisión y atención", f"{outcome.dtype}, {outcome.sdpa_backend}"),
     ]
-    if outcome.loss_scaling is not None:
-        rows += _scaling_rows(outcome.loss_scaling)
+    if outcome.health is not None:
+        rows += health_rows(outcome.health)
     return rows
+
+
+_CHECKPOINTING = {"none": "ninguna", "mlp": "las de la FFN", "block": "las del bloque entero"}
 
 
 def _useful_flops(outcome: Measurement) -> float:
     return outcome.tokens_per_second * outcome.flops_per_token
 
 
-def _memory_rows(outcome: Measurement) -> Rows:
+def _memory_rows(config: Config, outcome: Measurement) -> Rows:
     memory = outcome.memory
-    is_gpu = memory.peak_allocated_bytes is not None
-    name = "VRAM: pico reservado y libre" if is_gpu else "RAM: pico añadido y libre"
-    return [(name, f"{size(memory.peak_bytes)} y {size(memory.free_bytes)}")]
-
-
-def _scaling_rows(scaling: LossScaling) -> Rows:
-    bound = skip_bound(scaling)
-    seen = f"{integer(scaling.skips)} de {integer(scaling.steps)}"
-    if bound is not None:
-        seen = f"{seen} (al 95\u00a0%, menos del {percent(bound)})"
+    budget = memory_budget(config, memory)
+    if memory.peak_allocated_bytes is None:
+        return [("RAM: necesaria y disponible", f"{size(memory.needed_bytes)} y {size(budget)}")]
     return [
-        ("fp16: pasos de calibración", integer(scaling.calibration_skips)),
+        ("VRAM: necesaria y disponible", f"{size(memory.needed_bytes)} y {size(budget)}"),
+        (
+            "VRAM: pico reservado y con los pasos en marcha",
+            f"{size(memory.peak_bytes)} y {size(memory.steady_bytes)}",
+        ),
+        (
+            "VRAM: pico en uso y fragmentación",
+            f"{size(memory.peak_allocated_bytes)} y {percent(memory.fragmentation)}",
+        ),
+        ("VRAM fuera de torch", size(memory.non_torch_bytes)),
+        ("Reintentos del asignador", integer(memory.allocation_retries)),
+    ]
+
+
+def _time_rows(config: Config, outcome: Measurement) -> Rows:
+    time = outcome.time
+    hours = duration(time.total_median)
+    if duration(time.total_p90) != hours:
+        hours = f"{hours} (hasta {duration(time.total_p90)} con los pasos lentos)"
+    first = "Primer paso, con la compilación" if config.hardware.compile else "Primer paso"
+    return [
+        ("Duración del entrenamiento", hours),
+        (
+            "Tokens por segundo: mediana y p90",
+            f"{integer(round(outcome.tokens_per_second))} y "
+            f"{integer(round(outcome.slow_tokens_per_second))}",
+        ),
+        ("Paso: mediana y p90", f"{duration(time.step_median)} y {duration(time.step_p90)}"),
+        (first, duration(time.warmup)),
+        ("Leer los datos de un paso", f"{duration(time.loading)} ({time.loading_from})"),
+        ("Pasos medidos", integer(len(time.steps))),
+    ]
+
+
+def _card_rows(outcome: Measurement) -> Rows:
+    rows: Rows = []
+    if outcome.energy is not None:
+        energy = outcome.energy
+        cost = "" if energy.cost is None else f" ({number(energy.cost, 2)} según kwh_price)"
+        rows += [
+            ("Potencia media", f"{number(energy.watts, 0)} W ({energy.source})"),
+            ("Energía del entrenamiento", f"{number(energy.total_kwh, 2)} kWh{cost}"),
+        ]
+    if outcome.card is not None:
+        card = outcome.card
+        clock = f"{integer(card.sm_clock_mhz)} de {integer(card.max_sm_clock_mhz)} MHz"
+        brakes = "no medido" if card.throttling is None else ", ".join(card.throttling) or "ninguno"
+        rows += [
+            ("Reloj y temperatura", f"{clock}, {integer(card.temperature_c)} °C"),
+            ("Frenos del reloj", brakes),
+        ]
+    return rows
+
+
+def health_rows(health: Health) -> Rows:
+    """La salud de fp16: ventana de escalas, activaciones, comparación con fp32 y saltos."""
+    window, peak, scaling = health.window, health.tightest, health.scaling
+    if window.top is None or window.floor is None:
+        shown = "ninguna escala sirve"
+    else:
+        more = " o más" if window.ceiling is None else ""
+        shown = f"2^{window.floor} a 2^{window.top}{more} ({window.bits} bits)"
+    bits = -inf if peak.bits is None else peak.bits
+    headroom = "desborda" if peak.bits is None else f"a {number(bits, 1)} bits de 65504"
+    seen = f"{integer(scaling.skips)} de {integer(scaling.steps)}"
+    if scaling.bound is not None:
+        seen = f"{seen} (al 95\u00a0%, menos del {percent(scaling.bound)})"
+    rows: Rows = [
+        ("fp16: escalas que sirven", shown),
+        ("fp16: mayor activación", f"{peak.where}, {headroom}"),
+    ]
+    if health.gap is not None:
+        rows.append(
+            (
+                "fp16 frente a fp32",
+                f"pérdida ±{percent(health.gap.loss_difference, 3)}, "
+                f"coseno {number(health.gap.gradient_cosine, 5)}",
+            )
+        )
+    return [
+        *rows,
+        ("fp16: saltos de calibración", integer(scaling.calibration_skips)),
         ("fp16: pasos saltados", seen),
-        ("fp16: escala final", number(scaling.final_scale, 0)),
+        ("fp16: saltos previstos", percent(scaling.skip_rate if scaling.steps else None, 2)),
+        ("fp16: escala final", number(scaling.scales[-1], 0)),
     ]

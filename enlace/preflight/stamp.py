@@ -7,12 +7,10 @@ una medida no: quien clona el proyecto en otra máquina debe medir en la suya.
 import hashlib
 import json
 import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from enlace.backends import DeviceDescription
 from enlace.files import write_json
 
 STAMP_FOLDER = Path(".enlace/preflight")
@@ -21,17 +19,21 @@ _MACHINE_DIGITS = 12
 _KEY_DIGITS = 16
 
 
-def machine_id(description: DeviceDescription, machine_file: Path = _MACHINE_ID_FILE) -> str:
+def machine_id(device: str, machine_file: Path = _MACHINE_ID_FILE) -> str:
     """Doce cifras hexadecimales de la máquina, su dispositivo y la versión de torch.
 
     Sin `/etc/machine-id` (algunos contenedores) se usa el nombre de la máquina. Cambiar de tarjeta
-    o de torch pide medir otra vez.
+    o de torch pide medir otra vez. No importa torch: preguntar por un sello debe ser inmediato.
+
+    Args:
+        device: el nombre de la tarjeta, o «cpu».
+        machine_file: dónde guarda el sistema su identificador.
     """
     try:
         machine = machine_file.read_text(encoding="ascii").strip()
     except OSError:
         machine = ""
-    parts = [machine or platform.node(), description.name, torch.__version__]
+    parts = [machine or platform.node(), device, _torch_version()]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()[:_MACHINE_DIGITS]
 
 
@@ -43,7 +45,7 @@ def stamp_path(root: Path, machine: str, key: str) -> Path:
 def write_stamp(root: Path, machine: str, key: str, device: str) -> Path:
     """Sella la configuración `key` en esta máquina y devuelve la ruta."""
     path = stamp_path(root, machine, key)
-    stamp = {"machine": machine, "key": key, "device": device, "torch": torch.__version__}
+    stamp = {"machine": machine, "key": key, "device": device, "torch": _torch_version()}
     write_json(path, stamp)
     return path
 
@@ -57,6 +59,11 @@ def has_stamp(root: Path, machine: str, key: str) -> bool:
     return isinstance(stamp, dict) and (stamp.get("machine"), stamp.get("key")) == (machine, key)
 
 
-def remove_stamp(root: Path, machine: str, key: str) -> None:
-    """Borra el sello, si lo hay."""
-    stamp_path(root, machine, key).unlink(missing_ok=True)
+def remove_stamps(root: Path, key: str) -> None:
+    """Borra los sellos de esa clave: lo medido ahora los desmiente."""
+    for path in (root / STAMP_FOLDER).glob(f"*-{key[:_KEY_DIGITS]}.json"):
+        path.unlink(missing_ok=True)
+
+
+def _torch_version() -> str:
+    return metadata.version("torch")

@@ -9,12 +9,18 @@ from typing import Any, Literal
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
 from enlace.files import sha256_json, write_json
-from enlace.preflight.measurement import Failure, LossScaling, Measurement, MemoryUse, Outcome
+from enlace.preflight.energy import POWER_LIMIT
+from enlace.preflight.health import judge_health
+from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
 from enlace.reports.text import integer, percent, size
 
 GIB = 1 << 30
-RULE_OF_THREE = 3
-"""Cero fallos en n pruebas solo demuestran, al 95 %, una tasa menor que 3/n (Hanley, 1983)."""
+_STATE_BYTES_PER_PARAMETER = 16
+"""Pesos, gradientes y los dos momentos de Adam, en fp32: no dependen del micro-batch."""
+_SLOW_LOADING = 1 / 3
+"""Leer datos a menos de tres veces la velocidad de entrenar merece aviso."""
+
+_NEXT_CHECKPOINTING = {"none": "mlp", "mlp": "block"}
 
 Fit = Literal["cabe", "justo", "no cabe", "no medido"]
 
@@ -36,22 +42,15 @@ class Verdict:
 def judge(config: Config, outcome: Outcome) -> Verdict:
     """Aplica las reglas a una medida o a su fracaso. Función pura."""
     if isinstance(outcome, Failure):
-        fit: Fit = "no cabe" if outcome.kind in ("memory", "killed") else "no medido"
-        return Verdict(fit, (_failure_reason(config, outcome),), ())
-    fit, reasons, warnings = _judge_memory(config, outcome.memory)
+        return _judge_failure(config, outcome)
+    fit, reasons, warnings = _judge_memory(config, outcome)
     reasons += _judge_disk(config, outcome) + _judge_loss(outcome)
-    if outcome.loss_scaling is not None:
-        scaling_reasons, scaling_warnings = _judge_scaling(config, outcome.loss_scaling)
-        reasons += scaling_reasons
-        warnings += scaling_warnings
+    warnings += [*outcome.warnings, *_speed_warnings(outcome)]
+    if outcome.health is not None:
+        health = judge_health(outcome.health, config.hardware.preflight, config.train)
+        reasons += health[0]
+        warnings += health[1]
     return Verdict(fit, tuple(reasons), tuple(warnings))
-
-
-def skip_bound(scaling: LossScaling) -> float | None:
-    """Cota superior al 95 % de la tasa de pasos saltados si no se vio ninguno: 3/n."""
-    if scaling.skips or not scaling.steps:
-        return None
-    return min(1.0, RULE_OF_THREE / scaling.steps)
 
 
 def verdict_key(values: Mapping[str, Any]) -> str:
@@ -86,43 +85,126 @@ def require_verdict(path: Path, values: Mapping[str, Any]) -> None:
         )
 
 
-def _judge_memory(config: Config, memory: MemoryUse) -> tuple[Fit, list[str], list[str]]:
-    hardware = config.hardware
-    if memory.peak_bytes is None or memory.free_bytes is None:
+def memory_budget(config: Config, memory: MemoryUse) -> int | None:
+    """Lo que el entrenamiento puede ocupar: lo libre, o la memoria del perfil si es menos.
+
+    De la del perfil se descuenta el contexto de CUDA, que lo libre ya no incluye.
+    """
+    if memory.free_bytes is None:
+        return None
+    return min(memory.free_bytes, _profile_bytes(config) - (memory.context_bytes or 0))
+
+
+def memory_margin(config: Config, memory: MemoryUse) -> int:
+    """Lo que debe quedar libre."""
+    return int(config.hardware.memory_margin * min(_profile_bytes(config), memory.total_bytes))
+
+
+def _profile_bytes(config: Config) -> int:
+    return int(config.hardware.memory_gib * GIB)
+
+
+def _judge_memory(config: Config, outcome: Measurement) -> tuple[Fit, list[str], list[str]]:
+    memory, hardware = outcome.memory, config.hardware
+    needed, budget = memory.needed_bytes, memory_budget(config, memory)
+    if needed is None or budget is None:
         return "no medido", [], ["este sistema no deja medir el pico de memoria"]
-    profile = int(hardware.memory_gib * GIB)
-    budget = min(memory.free_bytes, profile)
-    margin = int(hardware.memory_margin * min(profile, memory.total_bytes))
-    left = budget - memory.peak_bytes
+    margin = memory_margin(config, memory)
+    left = budget - needed
+    remedy = shrink(config, _fitting_micro_batch(config, outcome, budget - margin))
     if left < 0:
-        reason = (
-            f"no cabe: necesita {size(memory.peak_bytes)} y hay {size(budget)}; {_shrink(config)}"
-        )
+        reason = f"no cabe: necesita {size(needed)} y hay {size(budget)}; {remedy}"
         return "no cabe", [reason], []
     if left < margin:
         reason = (
             f"cabe demasiado justo: deja libres {size(left)} de {size(budget)} y "
             f"hardware.memory_margin={hardware.memory_margin:g} pide {size(margin)}; "
-            f"{_shrink(config)}, o cierra otros programas, o acepta un margen menor"
+            f"{remedy}, o cierra otros programas, o acepta un margen menor"
         )
         return "justo", [reason], []
     if memory.allocation_retries:
         reason = (
             f"torch tuvo que vaciar su reserva de memoria {memory.allocation_retries} veces: va al "
-            f"límite aunque termine; {_shrink(config)}"
+            f"límite aunque termine; {shrink(config, None)}"
         )
         return "justo", [reason], []
     return "cabe", [], []
+
+
+def _fitting_micro_batch(config: Config, outcome: Measurement, room: int) -> int | None:
+    """El mayor micro-batch que cabría en `room`, si lo que no es estado crece con él.
+
+    `None` si ni el de 1, o si lo medido no permite saberlo.
+    """
+    state = _STATE_BYTES_PER_PARAMETER * outcome.parameters
+    needed = outcome.memory.needed_bytes
+    if needed is None or needed <= state:
+        return None
+    per_row = (needed - state) / config.hardware.micro_batch
+    return max(
+        (rows for rows in smaller_batches(config) if state + rows * per_row <= room), default=None
+    )
+
+
+def smaller_batches(config: Config) -> list[int]:
+    """Los micro-batches menores que el actual que dividen el paso, de menor a mayor."""
+    sequences = config.sequences_per_step
+    return [rows for rows in range(1, config.hardware.micro_batch) if sequences % rows == 0]
+
+
+def shrink(config: Config, fitting: int | None) -> str:
+    """El único cambio que haría que cupiera: menos micro-batch, recalcular más o menos modelo.
+
+    Args:
+        config: la que no cabe.
+        fitting: el micro-batch que se calcula que cabe, si se sabe.
+    """
+    smaller = smaller_batches(config)
+    if fitting is not None or smaller:
+        rows = smaller[-1] if fitting is None else fitting
+        return f"baja hardware.micro_batch de {config.hardware.micro_batch} a {rows}"
+    current = config.hardware.activation_checkpointing
+    if current in _NEXT_CHECKPOINTING:
+        return f"pon hardware.activation_checkpointing: {_NEXT_CHECKPOINTING[current]}"
+    return (
+        "con hardware.micro_batch=1 ya no se puede partir más: elige un modelo más pequeño o un "
+        "model.seq_len más corto"
+    )
+
+
+def _speed_warnings(outcome: Measurement) -> list[str]:
+    warnings = []
+    time = outcome.time
+    if time.loading > _SLOW_LOADING * time.step_median:
+        warnings.append(
+            f"leer los datos cuesta el {percent(time.loading / time.step_median, 0)} de un paso: "
+            "pasa data/shards a un disco más rápido"
+        )
+    brakes = (outcome.card.throttling or ()) if outcome.card is not None else ()
+    # Llegar al límite de potencia es lo normal a plena carga: se informa, pero no se avisa.
+    unusual = [brake for brake in brakes if brake != POWER_LIMIT]
+    if unusual:
+        warnings.append(
+            f"la tarjeta bajó el reloj por {', '.join(unusual)}: las horas son con ese freno"
+        )
+    return warnings
 
 
 def _judge_disk(config: Config, outcome: Measurement) -> list[str]:
     disk = outcome.disk
     if disk.needed_bytes <= disk.free_bytes:
         return []
+    shards = ""
+    if disk.shards_bytes:
+        shards = (
+            f", de ellos {size(disk.shards_bytes)} para los shards de "
+            f"{integer(config.train.steps * config.train.tokens_per_step)} tokens distintos"
+        )
     return [
-        f"no hay disco: los checkpoints ocuparán {size(disk.needed_bytes)} y quedan "
-        f"{size(disk.free_bytes)}; libera sitio, baja train.keep_last={config.train.keep_last} o "
-        f"conserva menos con train.keep_every={config.train.keep_every}"
+        f"no hay disco: hacen falta {size(disk.needed_bytes)}{shards}, y quedan "
+        f"{size(disk.free_bytes)}; libera sitio, entrena menos tokens, baja "
+        f"train.keep_last={config.train.keep_last} o conserva menos con "
+        f"train.keep_every={config.train.keep_every}"
     ]
 
 
@@ -135,48 +217,27 @@ def _judge_loss(outcome: Measurement) -> list[str]:
     ]
 
 
-def _judge_scaling(config: Config, scaling: LossScaling) -> tuple[list[str], list[str]]:
-    """Con la escala ya calibrada, se salta como mucho un paso cada `fp16_growth_interval`."""
-    train = config.train
-    if scaling.steps == 0:
-        reason = (
-            f"fp16 saltó los {scaling.calibration_skips} pasos medidos y no encontró una escala; "
-            f"baja train.fp16_init_scale={train.fp16_init_scale:g} o sube hardware.preflight_steps"
-        )
-        return [reason], []
-    allowed = 1 + scaling.steps // train.fp16_growth_interval
-    seen = (
-        f"fp16 saltó {integer(scaling.skips)} de {integer(scaling.steps)} pasos ya calibrados "
-        f"({percent(scaling.skips / scaling.steps)}) y se esperan como mucho {integer(allowed)}"
-    )
-    if scaling.skips > allowed:
-        return [f"{seen}; baja train.fp16_init_scale o sube train.fp16_growth_interval"], []
-    return [], [seen] if scaling.skips else []
+def _judge_failure(config: Config, failure: Failure) -> Verdict:
+    fit: Fit = "no cabe" if failure.kind in ("memory", "killed") else "no medido"
+    reasons: list[str] = []
+    warnings: list[str] = []
+    if failure.health is not None:
+        reasons, warnings = judge_health(failure.health, config.hardware.preflight, config.train)
+    return Verdict(fit, (*reasons, _failure_reason(config, failure)), tuple(warnings))
 
 
 def _failure_reason(config: Config, failure: Failure) -> str:
+    remedy = shrink(config, None)
     if failure.kind == "memory":
-        return f"no cabe: la memoria se agotó durante la medida; {_shrink(config)}"
+        return f"no cabe: la memoria se agotó durante la medida; {remedy}"
     if failure.kind == "killed":
         return (
             "no cabe: el sistema mató la medida (SIGKILL), casi siempre por falta de memoria; "
-            f"{_shrink(config)}"
+            f"{remedy}"
         )
     if failure.kind == "refused":
         return failure.detail
     return (
         f"la medida murió antes de acabar ({failure.detail}); el mismo fallo pararía el "
         "entrenamiento: corrige la causa y repite make preflight"
-    )
-
-
-def _shrink(config: Config) -> str:
-    """El remedio para la memoria: el siguiente micro-batch que divide el paso, si lo hay."""
-    current, sequences = config.hardware.micro_batch, config.sequences_per_step
-    smaller = [rows for rows in range(1, current) if sequences % rows == 0]
-    if smaller:
-        return f"baja hardware.micro_batch de {current} a {smaller[-1]}"
-    return (
-        "con hardware.micro_batch=1 ya no se puede partir más: elige un modelo más pequeño o un "
-        "model.seq_len más corto"
     )

@@ -1,14 +1,11 @@
 """Lo que cambia durante un entrenamiento: el modelo y su optimizador, y las cuentas del camino."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
 from enlace.backends import Backend
 from enlace.config.schema import Config
-from enlace.model.loss import LossSums
 from enlace.model.transformer import Transformer
 
 
@@ -39,16 +36,11 @@ class Counters:
 
 @dataclass
 class Training:
-    """Todo lo que un paso necesita, tal como lo monta `build_training`.
-
-    `loss_sums` es `model.loss_sums`, compilada si el perfil lo pide: compilar la función y no el
-    módulo deja los nombres de los parámetros como son.
-    """
+    """Todo lo que un paso necesita, tal como lo monta `build_training`."""
 
     config: Config
     backend: Backend
     model: Transformer
-    loss_sums: Callable[[Tensor, Tensor], LossSums]
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     counters: Counters = field(default_factory=Counters)

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from enlace.backends import Backend
 from enlace.config.schema import Config, TrainConfig
 from enlace.data.streams import Batch, TokenStream, batch_hash
 from enlace.errors import UnfinishedError
-from enlace.model.loss import IGNORED, LossSums
+from enlace.model.loss import IGNORED
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import Row, TrainLog
@@ -67,11 +66,16 @@ def build_training(config: Config, backend: Backend) -> Training:
     Los pesos se inician en CPU: la misma semilla da los mismos en cualquier dispositivo.
     """
     torch.manual_seed(config.train.seed)
-    model = Transformer(config.model, backend.sdpa_backend, config.hardware.loss_chunk_rows)
+    hardware = config.hardware
+    model = Transformer(
+        config.model,
+        backend.sdpa_backend,
+        hardware.loss_chunk_rows,
+        hardware.activation_checkpointing,
+    )
     model.to(backend.device).train()
-    loss_sums: Callable[[Tensor, Tensor], LossSums] = model.loss_sums
-    if config.hardware.compile:
-        loss_sums = torch.compile(loss_sums)
+    if hardware.compile:
+        _compile_blocks(model)
     scaler = torch.amp.GradScaler(
         backend.device.type,
         init_scale=config.train.fp16_init_scale,
@@ -79,7 +83,18 @@ def build_training(config: Config, backend: Backend) -> Training:
         enabled=backend.dtype == torch.float16,
     )
     optimizer = build_optimizer(model, config.train, backend.device)
-    return Training(config, backend, model, loss_sums, optimizer, scaler)
+    return Training(config, backend, model, optimizer, scaler)
+
+
+def _compile_blocks(model: Transformer) -> None:
+    """Compila cada bloque, que es donde está el trabajo; los nombres de los pesos no cambian.
+
+    Todos los bloques comparten el mismo código compilado. La pérdida queda fuera a propósito: es
+    un bucle de productos grandes sobre bloques de filas, en el que torch.compile no gana nada y
+    que tardaría minutos en desenrollar.
+    """
+    for block in model.blocks:
+        block.compile()
 
 
 def train_step(training: Training, batch: Batch, step: int) -> StepResult:
@@ -100,7 +115,7 @@ def train_step(training: Training, batch: Batch, step: int) -> StepResult:
     loss = grad_norm = 0.0
     updated = False
     if targets:
-        loss = _accumulate(training, batch, targets)
+        loss = accumulate(training, batch, targets)
         grad_norm, updated = _update(training, loss, step)
     skipped = bool(targets) and not updated
     counters.step = step + 1
@@ -184,8 +199,10 @@ def evaluate(training: Training, evaluators: Iterable[Evaluator]) -> dict[str, f
     return dict(values)
 
 
-def _accumulate(training: Training, batch: Batch, targets: int) -> float:
+def accumulate(training: Training, batch: Batch, targets: int) -> float:
     """Suma los gradientes de todos los micro-batches y devuelve la pérdida media del paso.
+
+    Es la mitad de `train_step` que no toca los pesos; el preflight mide con ella los gradientes.
 
     Args:
         training: el entrenamiento, con los gradientes a None.
@@ -199,7 +216,9 @@ def _accumulate(training: Training, batch: Batch, targets: int) -> float:
     with backend.sdpa():
         for ids_BT, targets_BT in parts:
             with backend.autocast():
-                sums = training.loss_sums(ids_BT.to(backend.device), targets_BT.to(backend.device))
+                sums = training.model.loss_sums(
+                    ids_BT.to(backend.device), targets_BT.to(backend.device)
+                )
             training.scaler.scale(sums.objective / targets).backward()
             total += sums.ce
     return total.item() / targets

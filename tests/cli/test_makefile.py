@@ -101,6 +101,11 @@ def test_preflight_no_acepta_run(installed: Project) -> None:
     assert "make params RUN=smoke" in _one_line(_make(installed, "preflight", "RUN=smoke"))
 
 
+def test_preflight_busca_el_micro_batch_si_se_pide(installed: Project) -> None:
+    (installed.root / "stages/preflight.py").write_text("import sys\nprint(*sys.argv[1:])\n")
+    assert _make(installed, "preflight", "SEARCH=1").stdout == "--search\n"
+
+
 def test_corpus_acepta_una_ruta_con_espacios_y_comillas(installed: Project, tmp_path: Path) -> None:
     source = tmp_path / 'L\'ànima dels "textos"'
     source.mkdir()

@@ -23,7 +23,18 @@ OPERATIONAL = {
     "hardware.threads",
     "hardware.memory_gib",
     "hardware.memory_margin",
-    "hardware.preflight_steps",
+    "hardware.activation_checkpointing",
+    "hardware.preflight.steps",
+    "hardware.preflight.health_steps",
+    "hardware.preflight.min_window_bits",
+    "hardware.preflight.warn_activation_bits",
+    "hardware.preflight.min_activation_bits",
+    "hardware.preflight.warn_skip_rate",
+    "hardware.preflight.max_skip_rate",
+    "hardware.preflight.warn_scale",
+    "hardware.preflight.max_loss_difference",
+    "hardware.preflight.min_gradient_cosine",
+    "hardware.preflight.kwh_price",
     "model.name",
     "train.name",
     "train.log_every",
@@ -50,7 +61,10 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "hardware.dtype": ({}, "bf16"),
     "hardware.sdpa_backend": ({}, "math"),
     "hardware.micro_batch": ({}, 4),
+    "hardware.activation_checkpointing": ({}, "mlp"),
     "hardware.memory_margin": ({}, 0.2),
+    "hardware.preflight.min_gradient_cosine": ({}, 0.99),
+    "hardware.preflight.warn_skip_rate": ({}, 0.001),
     "model.vocab_size": (BPE, 301),
     "model.n_head": ({"model.n_kv_head": 1}, 2),
     "model.n_kv_head": ({}, 1),
@@ -108,7 +122,7 @@ def test_identidad_dorada() -> None:
         "8e499ae588b944ec766312cdb5e40dc0c201b0d1b9592719f1a9f1cb7651b771"
     )
     assert make_config().fingerprint() == (
-        "2df4c021244620d302a49da634f4b3e93f289561a1506c00ffe4b5e6b50d4d1b"
+        "d6a42a73de0d369ce42e9e31f9b89d6cbbd49da7af2a790a103aa90ab3c5205f"
     )
 
 

@@ -13,7 +13,15 @@ from enlace.errors import ConfigError
 from tests.support import make_config, tiny_values
 
 LEAVES = [key for key, _ in leaves(tiny_values())]
-SECTIONS = ["hardware", "model", "train", "data", "data.tokenizer", "data.evaluation"]
+SECTIONS = [
+    "hardware",
+    "hardware.preflight",
+    "model",
+    "train",
+    "data",
+    "data.tokenizer",
+    "data.evaluation",
+]
 WRONG: list[Any] = [None, True, "texto MALO", "", -1, -0.5, 1.5, [], [1], {}, {"a": 1}]
 WRONG += [float("nan"), float("inf"), 10**400, "\ud800", ["/etc/*"], [""], 0]
 ENGLISH = re.compile(
@@ -45,7 +53,10 @@ def _check_sentence(message: str) -> None:
     assert "; " in message, "falta el remedio"
     # Los nombres de los campos y los valores que se citan no son prosa.
     prose = re.sub(
-        r'"(?:[^"\\]|\\.)*"?|\{"a": 1\}|\{\}|[a-z_0-9]+(\.[a-z_0-9]+)+|true o false', "", message
+        r'"(?:[^"\\]|\\.)*"?|\{"a": 1\}|\{\}|[a-z_0-9]+(\.[a-z_0-9]+)+|true o false|'
+        "none, mlp o block",
+        "",
+        message,
     )
     prose = re.sub(r"= (?:true|false|null|\S+)", "", prose)
     assert not ENGLISH.search(prose), prose

@@ -21,6 +21,8 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
     "caben juntos en `train.steps`": [{"train.warmup": 0.5, "train.decay": 11}],
     "no es menor que `train.fp16_min_scale`": [{"train.fp16_init_scale": 0.5}],
     "Con `hardware.device: cpu`": [{"hardware.sdpa_backend": "mem_efficient"}],
+    "`hardware.preflight.min_activation_bits`": [{"hardware.preflight.warn_activation_bits": 0.5}],
+    "`hardware.preflight.max_skip_rate`": [{"hardware.preflight.warn_skip_rate": 0.02}],
     "Con `data.tokenizer.kind: byte`": [{"model.vocab_size": 300}, {"data.format": "chat"}],
     "Con `data.tokenizer.kind: bpe`": [
         {"data.tokenizer.kind": "bpe", "model.vocab_size": 272},

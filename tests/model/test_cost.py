@@ -87,7 +87,7 @@ def test_flops_contra_el_contador_de_torch(tie_embeddings: bool) -> None:
     assert cost.flops_per_token(config) == counted - causal_half + uncounted
 
 
-class _FusedNorm(torch.autograd.Function):
+class FusedNorm(torch.autograd.Function):
     """Como el RMSNorm fusionado de CUDA: guarda la entrada y 1/rms, y nada más."""
 
     @staticmethod
@@ -132,7 +132,7 @@ def test_activaciones_contra_lo_que_guarda_autograd(
     dtype: cost.Dtype, expand_kv: bool, qk_norm: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        F, "rms_norm", lambda x, shape, weight, eps: _FusedNorm.apply(x, weight, eps)
+        F, "rms_norm", lambda x, shape, weight, eps: FusedNorm.apply(x, weight, eps)
     )
     config = _config(d_model=64, n_layer=3, n_kv_head=1, qk_norm=qk_norm)
     model = Transformer(config, "mem_efficient" if expand_kv else "flash")

@@ -21,6 +21,12 @@ ROOT = Path(__file__).parents[2]
 STAGES: dict[str, Any] = read_yaml(ROOT / "dvc.yaml")["stages"]
 
 
+def test_el_preflight_no_esta_entre_las_dependencias_de_codigo_del_entrenamiento() -> None:
+    deps = _names(STAGES["pretrain"]["deps"])
+    assert [dep for dep in deps if "preflight" in dep] == [str(paths.VERDICT)]
+    assert "enlace/preflight/probes.py" in _names(STAGES["preflight"]["deps"])
+
+
 def _names(items: list[Any]) -> list[str]:
     return [next(iter(item)) if isinstance(item, dict) else item for item in items or []]
 
@@ -57,6 +63,7 @@ def test_las_rutas_de_dvc_son_las_del_codigo() -> None:
         "preflight": [
             str(paths.VERDICT),
             str(paths.PREFLIGHT_REPORT.with_suffix(".md")),
+            str(paths.PREFLIGHT_REPORT.with_suffix(".svg")),
             str(paths.PREFLIGHT_REPORT),
         ],
         "corpus": [str(paths.CORPUS)],

@@ -6,16 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from enlace.backends import describe_device
 from enlace.config.schema import Config
 from enlace.errors import HardwareError
 from enlace.preflight import child
-from enlace.preflight.isolate import measure_isolated
+from enlace.preflight.isolate import describe_isolated, measure_isolated
 from enlace.preflight.measurement import Failure, Measurement
 from enlace.preflight.verdict import judge
 from tests.preflight.support_preflight import made_up
 from tests.support import make_config
 
 CONFIG = make_config()
+ROOT = Path(__file__).parents[2]
 
 
 def run(tmp_path: Path, code: str, config: Config = CONFIG) -> Measurement | Failure:
@@ -99,7 +101,7 @@ def test_lo_que_se_puede_explicar_se_explica(
         raise error
 
     monkeypatch.setattr(child, "measure", fail)
-    outcome = child.measured(CONFIG, tmp_path)
+    outcome = child.measured(CONFIG, tmp_path, None, probe=True)
     assert isinstance(outcome, Failure)
     assert outcome.kind == kind
 
@@ -112,7 +114,7 @@ def test_un_error_de_programacion_no_se_disfraza_de_falta_de_memoria(
 
     monkeypatch.setattr(child, "measure", fail)
     with pytest.raises(RuntimeError, match="mat1"):
-        child.measured(CONFIG, tmp_path)
+        child.measured(CONFIG, tmp_path, None, probe=True)
 
 
 def test_la_memoria_agotada_de_verdad_es_un_no_cabe(tmp_path: Path) -> None:
@@ -139,3 +141,47 @@ def test_el_proceso_de_verdad_mide_y_no_deja_nada(tmp_path: Path) -> None:
     assert outcome.memory.peak_bytes > 4 * outcome.parameters
     assert judge(CONFIG, outcome).passed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_el_hijo_recibe_los_shards_y_si_hay_que_sondear(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from enlace.preflight.measurement import Failure;"
+        "failure = Failure(kind='refused', detail='|'.join(sys.argv[3:]));"
+        "pathlib.Path(sys.argv[1]).write_text(failure.model_dump_json())"
+    )
+    command = [sys.executable, "-c", code]
+    plain = measure_isolated(CONFIG, tmp_path, command)
+    assert plain == Failure(kind="refused", detail="")
+    both = measure_isolated(CONFIG, tmp_path, command, shards=Path("data/shards"), probe=False)
+    assert both == Failure(kind="refused", detail="data/shards|--no-probes")
+
+
+def test_el_dispositivo_se_describe_en_otro_proceso() -> None:
+    code = "import sys; print('Tarjeta', *sys.argv[1:])"
+    assert describe_isolated("cuda", [sys.executable, "-c", code]) == "Tarjeta --describe cuda"
+    broken = [sys.executable, "-c", "import sys; sys.exit('no hay tarjeta')"]
+    with pytest.raises(HardwareError, match=r"^no hay tarjeta$"):
+        describe_isolated("cuda", broken)
+
+
+def test_el_hijo_dice_el_nombre_o_el_error_de_siempre(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child.answer("cpu")
+    assert capsys.readouterr().out.strip() == describe_device("cpu").name
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=r"hardware\.device=cuda necesita una GPU"):
+        child.answer("cuda")
+
+
+@pytest.mark.slow
+def test_el_proceso_de_verdad_describe_la_maquina() -> None:
+    assert describe_isolated("cpu") == describe_device("cpu").name
+
+
+def test_quien_espera_la_medida_no_carga_torch() -> None:
+    code = "import sys, stages.preflight; print({'torch', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == "set()\n"

@@ -2,34 +2,34 @@ from pathlib import Path
 
 import pytest
 
-from enlace.backends import DeviceDescription
-from enlace.preflight.stamp import has_stamp, machine_id, remove_stamp, stamp_path, write_stamp
+from enlace.preflight.stamp import has_stamp, machine_id, remove_stamps, stamp_path, write_stamp
 
-CARD = DeviceDescription("cuda", "NVIDIA GeForce RTX 2060", (7, 5), 6 << 30)
-OTHER_CARD = DeviceDescription("cuda", "NVIDIA GeForce RTX 3060", (8, 6), 12 << 30)
+CARD, OTHER_CARD = "NVIDIA GeForce RTX 2060", "NVIDIA GeForce RTX 3060"
 KEY, OTHER_KEY = "a" * 64, "b" * 64
 
 
 def test_el_sello_va_y_vuelve_solo_para_su_maquina_y_su_clave(tmp_path: Path) -> None:
-    path = write_stamp(tmp_path, "maquina00001", KEY, CARD.name)
+    path = write_stamp(tmp_path, "maquina00001", KEY, CARD)
     assert path == tmp_path / ".enlace/preflight/maquina00001-aaaaaaaaaaaaaaaa.json"
     assert has_stamp(tmp_path, "maquina00001", KEY)
     assert not has_stamp(tmp_path, "maquina00002", KEY)
     assert not has_stamp(tmp_path, "maquina00001", OTHER_KEY)
-    remove_stamp(tmp_path, "maquina00001", KEY)
+    write_stamp(tmp_path, "maquina00001", OTHER_KEY, CARD)
+    remove_stamps(tmp_path, KEY)
     assert not has_stamp(tmp_path, "maquina00001", KEY)
-    remove_stamp(tmp_path, "maquina00001", KEY)
+    assert has_stamp(tmp_path, "maquina00001", OTHER_KEY)
+    remove_stamps(tmp_path, KEY)
 
 
 def test_un_sello_copiado_con_otro_nombre_no_vale(tmp_path: Path) -> None:
-    path = write_stamp(tmp_path, "maquina00001", KEY, CARD.name)
+    path = write_stamp(tmp_path, "maquina00001", KEY, CARD)
     path.rename(stamp_path(tmp_path, "maquina00002", KEY))
     assert not has_stamp(tmp_path, "maquina00002", KEY)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"key": 1}'])
 def test_un_sello_danado_cuenta_como_ausente(tmp_path: Path, content: bytes) -> None:
-    write_stamp(tmp_path, "maquina00001", KEY, CARD.name).write_bytes(content)
+    write_stamp(tmp_path, "maquina00001", KEY, CARD).write_bytes(content)
     assert not has_stamp(tmp_path, "maquina00001", KEY)
 
 

@@ -4,15 +4,14 @@ from typing import Any
 import pytest
 
 from enlace.errors import PreflightError
-from enlace.preflight.measurement import DiskUse, Failure, LossScaling, MemoryUse
+from enlace.preflight.measurement import CardState, DiskUse, Failure, MemoryUse
 from enlace.preflight.verdict import (
     judge,
     require_verdict,
-    skip_bound,
     verdict_key,
     write_verdict,
 )
-from tests.preflight.support_preflight import GIB, made_up, memory, scaling
+from tests.preflight.support_preflight import GIB, TIME, health, made_up, memory, peaks, window
 from tests.support import make_config
 
 CONFIG = make_config()
@@ -47,24 +46,80 @@ def test_manda_la_memoria_libre_si_es_menor_que_la_del_perfil() -> None:
     assert "necesita 2,00\u00a0GiB y hay 2,00\u00a0GiB" in verdict.reasons[0]
 
 
+STATE = 16 * made_up().parameters
+
+
 @pytest.mark.parametrize(
-    ("micro_batch", "remedy"),
+    ("micro_batch", "needed", "remedy"),
     [
-        (8, "baja hardware.micro_batch de 8 a 4"),
-        (2, "baja hardware.micro_batch de 2 a 1"),
-        (1, "elige un modelo más pequeño"),
+        # 3,6 GiB útiles; cada secuencia pide 1 GiB además del estado: caben 2 de 4.
+        (4, STATE + 4 * GIB, "baja hardware.micro_batch de 4 a 2"),
+        # Cada una pide 2 GiB: solo cabe una.
+        (4, STATE + 8 * GIB, "baja hardware.micro_batch de 4 a 1"),
+        # Ni una: se intenta de todos modos con la mitad.
+        (4, STATE + 20 * GIB, "baja hardware.micro_batch de 4 a 2"),
+        (1, STATE + 8 * GIB, "pon hardware.activation_checkpointing: mlp"),
     ],
 )
-def test_el_remedio_de_memoria_es_un_micro_batch_que_divide_el_paso(
-    micro_batch: int, remedy: str
+def test_el_remedio_de_memoria_es_un_solo_cambio_que_se_calcula_que_basta(
+    micro_batch: int, needed: int, remedy: str
 ) -> None:
     config = make_config({"hardware.micro_batch": micro_batch})
+    assert remedy in judge(config, made_up(memory=memory(needed))).reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("current", "remedy"),
+    [
+        ("none", "pon hardware.activation_checkpointing: mlp"),
+        ("mlp", "pon hardware.activation_checkpointing: block"),
+        ("block", "elige un modelo más pequeño"),
+    ],
+)
+def test_con_micro_batch_1_el_remedio_es_recalcular_mas(current: str, remedy: str) -> None:
+    config = make_config({"hardware.micro_batch": 1, "hardware.activation_checkpointing": current})
     assert remedy in judge(config, made_up(memory=memory(9 * GIB))).reasons[0]
 
 
 def test_el_remedio_salta_los_micro_batch_que_no_dividen() -> None:
     config = make_config({"hardware.micro_batch": 5, "train.tokens_per_step": 32 * 15})
-    assert "de 5 a 3" in judge(config, made_up(memory=memory(9 * GIB))).reasons[0]
+    assert "de 5 a 3" in judge(config, Failure(kind="memory", detail="x")).reasons[0]
+
+
+def test_lo_que_crece_fuera_de_torch_y_el_contexto_tambien_cuentan() -> None:
+    room = 4 * GIB - MARGIN
+    assert judge(CONFIG, made_up(memory=memory(room - 10, non_torch_bytes=10))).fit == "cabe"
+    assert judge(CONFIG, made_up(memory=memory(room - 10, non_torch_bytes=11))).fit == "justo"
+    # Del perfil (4 GiB) se quita el contexto; de lo libre (5 GiB) ya está quitado.
+    assert judge(CONFIG, made_up(memory=memory(room, context_bytes=1))).fit == "justo"
+    tight = memory(room, context_bytes=1, free_bytes=4 * GIB - 1)
+    assert judge(CONFIG, made_up(memory=tight)).fit == "justo"
+
+
+@pytest.mark.parametrize(("loading", "warned"), [(0.4, False), (0.42, True)])
+def test_leer_datos_a_menos_de_tres_veces_la_velocidad_se_avisa(
+    loading: float, warned: bool
+) -> None:
+    verdict = judge(CONFIG, made_up(time=TIME.model_copy(update={"loading": loading})))
+    assert (verdict.passed, bool(verdict.warnings)) == (True, warned)
+
+
+@pytest.mark.parametrize(
+    ("brakes", "warned"),
+    [(None, False), ((), False), (("límite de potencia",), False), (("temperatura",), True)],
+)
+def test_solo_un_freno_fuera_de_lo_normal_se_avisa(
+    brakes: tuple[str, ...] | None, warned: bool
+) -> None:
+    card = CardState(
+        sm_clock_mhz=None,
+        max_sm_clock_mhz=None,
+        temperature_c=None,
+        power_limit_watts=None,
+        throttling=brakes,
+    )
+    verdict = judge(CONFIG, made_up(card=card))
+    assert (verdict.passed, bool(verdict.warnings)) == (True, warned)
 
 
 def test_un_reintento_del_asignador_es_ir_al_limite() -> None:
@@ -80,7 +135,7 @@ def test_lo_que_no_se_pudo_medir_se_avisa_y_no_se_da_por_bueno(use: MemoryUse) -
 
 
 def test_el_disco_justo_pasa_y_un_byte_menos_no() -> None:
-    tight = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=2999)
+    tight = DiskUse(checkpoint_bytes=600, shards_bytes=0, needed_bytes=3000, free_bytes=2999)
     verdict = judge(CONFIG, made_up(disk=tight))
     assert judge(CONFIG, made_up()).passed
     assert not verdict.passed
@@ -94,35 +149,32 @@ def test_una_perdida_no_finita_no_pasa(losses: dict[str, Any]) -> None:
     assert "no es finita" in verdict.reasons[0]
 
 
-@pytest.mark.parametrize(
-    ("use", "passed", "warned"),
-    [
-        (scaling(), True, False),
-        (scaling(skips=1, steps=4), True, True),
-        (scaling(skips=2, steps=4), False, False),
-        (scaling(skips=2, steps=5), True, True),
-        (scaling(skips=6, steps=20), False, False),
-        (scaling(calibration_skips=7, steps=0), False, False),
-        (scaling(calibration_skips=6), True, False),
-    ],
-)
-def test_los_saltos_de_fp16_se_juzgan_por_el_intervalo_de_crecimiento(
-    use: LossScaling, passed: bool, warned: bool
-) -> None:
-    # fp16_growth_interval = 5: un salto por intervalo, más uno, es lo normal.
-    verdict = judge(CONFIG, made_up(dtype="fp16", loss_scaling=use))
-    assert (verdict.passed, bool(verdict.warnings)) == (passed, warned)
+def test_mas_tokens_de_los_que_caben_en_el_disco_no_pasan() -> None:
+    disk = DiskUse(checkpoint_bytes=1, shards_bytes=GIB, needed_bytes=GIB + 5, free_bytes=GIB)
+    reason = judge(CONFIG, made_up(disk=disk)).reasons[0]
+    assert "1,00\u00a0GiB para los shards de 5120 tokens" in reason
 
 
-def test_cero_saltos_solo_demuestran_una_cota() -> None:
-    assert skip_bound(scaling(steps=100)) == 3 / 100
-    assert skip_bound(scaling(steps=2)) == 1.0
-    assert skip_bound(scaling(steps=0)) is None
-    assert skip_bound(scaling(skips=1)) is None
+def test_los_avisos_del_dispositivo_llegan_al_veredicto() -> None:
+    assert judge(CONFIG, made_up(warnings=("ojo",))).warnings == ("ojo",)
+
+
+def test_un_fp16_enfermo_no_pasa_y_uno_sano_si() -> None:
+    assert judge(CONFIG, made_up(dtype="fp16", health=health())).passed
+    ill = judge(CONFIG, made_up(dtype="fp16", health=health(window=window(floor=None))))
+    assert not ill.passed
+    assert ill.fit == "cabe"
+
+
+def test_si_el_entrenamiento_se_detuvo_la_salud_dice_por_que() -> None:
+    failure = Failure(kind="refused", detail="x", health=health(activations=peaks(None)))
+    reasons = judge(CONFIG, failure).reasons
+    assert "desborda en salida de FFN de la capa 0" in reasons[0]
+    assert reasons[-1] == "x"
 
 
 def test_se_dicen_todos_los_motivos_a_la_vez() -> None:
-    full = DiskUse(checkpoint_bytes=600, needed_bytes=3000, free_bytes=0)
+    full = DiskUse(checkpoint_bytes=600, shards_bytes=0, needed_bytes=3000, free_bytes=0)
     bad = made_up(memory=memory(9 * GIB), disk=full, last_loss=None)
     assert len(judge(CONFIG, bad).reasons) == 3
 

@@ -136,7 +136,8 @@ def test_los_nombres_no_llevan_el_prefijo_de_compile() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
 def test_un_perfil_con_compile_guarda_los_mismos_nombres(tmp_path: Path) -> None:
     run_training(tmp_path, make_config(SHORT | {"hardware.compile": True}))
     config = make_config()

@@ -1,0 +1,70 @@
+"""Cuánta memoria pide una traza: viva y reservada, fase a fase."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from enlace.preflight.estimate.allocator import CachingAllocator
+from enlace.preflight.estimate.recorder import BUILD, Event, Trace
+from enlace.preflight.estimate.trace import TRACED_STEPS
+
+LOAD = "load"
+_WORKSPACE_NAME = -1
+
+
+@dataclass
+class Peaks:
+    """Picos de bytes por fase, en el orden en que aparecen."""
+
+    live: dict[str, int] = field(default_factory=dict)
+    reserved: dict[str, int] = field(default_factory=dict)
+
+    def see(self, phase: str, live: int, reserved: int) -> None:
+        """Apunta un momento."""
+        self.live[phase] = max(live, self.live.get(phase, 0))
+        self.reserved[phase] = max(reserved, self.reserved.get(phase, 0))
+
+    @property
+    def peak_live(self) -> int:
+        """El pico de todas las fases."""
+        return max(self.live.values())
+
+    @property
+    def peak_reserved(self) -> int:
+        """El pico de lo reservado en todas las fases."""
+        return max(self.reserved.values())
+
+
+def replay(events: Iterable[Event], workspace_bytes: int = 0) -> Peaks:
+    """Repite los nacimientos y las muertes sobre el asignador de CUDA simulado.
+
+    Args:
+        events: los de una traza, en orden.
+        workspace_bytes: lo que cuBLAS pide una vez, con el primer producto, y no suelta.
+    """
+    allocator, peaks = CachingAllocator(), Peaks()
+    has_workspace = False
+    for event in events:
+        if event.phase not in (BUILD, LOAD) and not has_workspace:
+            allocator.allocate(_WORKSPACE_NAME, workspace_bytes)
+            has_workspace = True
+        if event.size:
+            allocator.allocate(event.name, event.size)
+        else:
+            allocator.release(event.name)
+        peaks.see(event.phase, allocator.live, allocator.reserved)
+    return peaks
+
+
+def resumed(trace: Trace) -> Iterator[Event]:
+    """Los mismos sucesos como los vería quien reanuda: el estado entra antes del primer paso."""
+    for event in trace.events:
+        if event.phase == BUILD:
+            yield event
+    for name, size in trace.state:
+        yield Event(-1, LOAD, name, size)
+    loaded = {name for name, _ in trace.state}
+    built = {event.name for event in trace.events if event.phase == BUILD}
+    alive = {event.name for event in trace.events if event.step == 0} - loaded
+    for event in trace.events:
+        if event.step >= TRACED_STEPS - 1 and (event.name not in alive or event.name in built):
+            yield event
