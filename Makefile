@@ -7,6 +7,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENLACE := $(BIN)/python -m enlace.cli
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint .constraints.txt
+# Un proceso de pruebas por núcleo, con un hilo de cálculo cada uno: dos a la vez se estorbarían.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadfile
 LIGHT := .venv/.enlace-light
 DEV := .venv/.enlace-dev
 
@@ -92,7 +94,7 @@ accept-code: | $(LIGHT) ## Acepta ediciones de comentarios o docstrings sin volv
 
 ##@ Desarrollar
 test: setup-dev ## Pasa las pruebas rápidas
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 check: setup-dev ## Comprueba formato, estilo, tipos e imports
 	$(BIN)/python -m ruff format --check

@@ -231,7 +231,9 @@ class DataConfig(Section):
     )
     tokenizer: TokenizerConfig = Field(description="tokenizador")
     shard_tokens: Count = Field(description="tokens por fichero de shard")
-    workers: CountOrZero = Field(description="procesos para tokenizar; con 0, uno por núcleo")
+    workers: Annotated[int, Field(ge=0, le=1024)] = Field(
+        description="procesos para tokenizar; con 0, uno por núcleo"
+    )
     evaluation: EvaluationConfig = Field(description="muestras de evaluación")
 
 
@@ -300,5 +302,20 @@ class Config(Section):
             raise SettingError(
                 "data.format = chat necesita tokens de turno y data.tokenizer.kind = byte no los "
                 "tiene; pon data.tokenizer.kind: bpe"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _samples_fit(self) -> Self:
+        # Sin esto, un entrenamiento de dos días acabaría en un error de la evaluación.
+        new, length = self.data.evaluation.max_new_tokens, self.model.seq_len
+        longest = 1
+        if self.data.tokenizer.kind == "byte":
+            longest = max(len(prompt.encode("utf-8")) for prompt in self.data.evaluation.prompts)
+        room = length - longest
+        if new > room:
+            raise SettingError(
+                f"data.evaluation.max_new_tokens = {new} no deja sitio al principio de la muestra "
+                f"en model.seq_len = {length}; pon como mucho {max(room, 0)}"
             )
         return self

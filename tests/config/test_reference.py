@@ -19,6 +19,12 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
     "es múltiplo de `model.seq_len`": [{"train.tokens_per_step": 250}],
     "divide las secuencias de cada paso": [{"hardware.micro_batch": 3}],
     "caben juntos en `train.steps`": [{"train.warmup": 0.5, "train.decay": 11}],
+    "deja sitio en `model.seq_len`": [
+        {"data.evaluation.max_new_tokens": 32},
+        {"data.evaluation.prompts": ["x" * 25]},
+        {"data.tokenizer.kind": "bpe", "model.vocab_size": 300}
+        | {"data.evaluation.max_new_tokens": 32},
+    ],
     "no es menor que `train.fp16_min_scale`": [{"train.fp16_init_scale": 0.5}],
     "Con `hardware.device: cpu`": [{"hardware.sdpa_backend": "mem_efficient"}],
     "`hardware.preflight.min_activation_bits`": [{"hardware.preflight.warn_activation_bits": 0.5}],

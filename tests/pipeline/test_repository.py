@@ -103,7 +103,7 @@ def test_lo_generado_si_se_ignora(path: str) -> None:
 
 def test_dvc_no_mira_lo_que_cambia_solo() -> None:
     text = (ROOT / ".dvcignore").read_text(encoding="utf-8").splitlines()
-    assert {"__pycache__/", "*.py[co]", "/.venv/", "/.enlace/", "/runs/"} <= set(text)
+    assert {"__pycache__/", "*.py[co]", "/.venv", "/.enlace/", "/runs/"} <= set(text)
 
 
 def test_la_raiz_solo_tiene_lo_que_debe() -> None:

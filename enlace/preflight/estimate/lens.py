@@ -45,7 +45,11 @@ class StepLens(TorchFunctionMode):
         self._kernel = kernel
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Cambia de fase y, en CUDA, de operación."""
         kwargs = kwargs or {}
