@@ -78,11 +78,12 @@ def extrapolate(config: Config) -> Extrapolation:
 
 
 def fewest_rows(config: Config) -> int:
-    """El menor micro-batch que llena un bloque de filas de la pérdida.
+    """El menor micro-batch que llena dos bloques de filas de la pérdida.
 
-    Por debajo los tampones de logits encogen con él, y las cuentas dejan de ser una recta.
+    Desde el segundo bloque conviven dos tampones de logits enteros; con menos filas son uno, o más
+    pequeños, y las cuentas dejan de ser una recta.
     """
-    return math.ceil(config.hardware.loss_chunk_rows / config.model.seq_len)
+    return math.ceil(2 * config.hardware.loss_chunk_rows / config.model.seq_len)
 
 
 def resized(config: Config, layers: int, rows: int, micro_batches: int) -> Config:

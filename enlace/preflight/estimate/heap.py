@@ -8,9 +8,16 @@ un entrenamiento acaba con casi todo en el montón.
 
 Se usa el hueco más pequeño que baste, los vecinos libres se unen, y lo libre de arriba se devuelve
 si pasa del doble del umbral. Se supone que todo lo pedido se llega a tocar.
+
+`posix_memalign` pide de más para alinear y devuelve dos sobrantes de menos de 100 bytes, justo a
+los lados del tensor. Algunos los ocupan objetos pequeños de vida larga (nodos del grafo, objetos de
+Python), que ya no dejan que el hueco se una con el de al lado: un hueco así no vuelve a servir para
+un tensor del mismo tamaño. De ahí sale casi todo lo que un entrenamiento en CPU gasta de más. Con
+`MALLOC_MMAP_THRESHOLD_=131072` no pasa, y lo medido es lo vivo.
 """
 
 from bisect import bisect_left, insort
+from collections import deque
 
 KIB = 1 << 10
 ALIGNMENT = 64
@@ -19,6 +26,11 @@ _MIN_CHUNK = 32
 PAGE = 4 * KIB
 MMAP_THRESHOLD = 128 * KIB
 MAX_MMAP_THRESHOLD = 32 << 20
+PINNED_EVERY = 8
+"""Uno de cada cuántos sobrantes ocupa un objeto pequeño."""
+MAX_PINS = 300
+"""Cuántos hay ocupados a la vez; después se suelta el más viejo. Las dos cifras se ajustaron a las
+medidas de docs/preflight.md: no salen de glibc."""
 
 
 class Heap:
@@ -28,6 +40,8 @@ class Heap:
         self.live = 0
         self._mapped = 0
         self._top = 0
+        self._leftovers = 0
+        self._pins: deque[tuple[int, int]] = deque()
         self._threshold = MMAP_THRESHOLD
         self._used: dict[int, tuple[int | None, int]] = {}
         self._free: list[tuple[int, int]] = []
@@ -77,12 +91,23 @@ class Heap:
         start = address + (-(address + _HEADER)) % ALIGNMENT
         if 0 < start - address < _MIN_CHUNK:
             start += ALIGNMENT
+        end, rest = start + size, address + hole - start - size
         if start > address:
-            self._link(address, start - address)
-        end = start + size
-        if rest := address + hole - end:
-            self._link(end, rest)
+            self._leave(address, start - address, start - address)
+        if rest:
+            self._leave(end, rest, min(rest, ALIGNMENT))
         return start
+
+    def _leave(self, address: int, size: int, pin: int) -> None:
+        """Devuelve un sobrante, o todo menos los `pin` bytes que ocupa un objeto pequeño."""
+        self._leftovers += 1
+        if self._leftovers % PINNED_EVERY == 0:
+            self._pins.append((address, pin))
+            address, size = address + pin, size - pin
+        if size:
+            self._link(address, size)
+        if len(self._pins) > MAX_PINS:
+            self._give_back(*self._pins.popleft())
 
     def _top_hole(self, wanted: int) -> tuple[int, int]:
         """Sube la cima lo que falte; si arriba del todo hay un hueco, se aprovecha."""
