@@ -73,6 +73,16 @@ def check_params() -> None:
     print_differences(changes)
 
 
+@app.command()
+def estimate(run: Run, settings: Settings = "") -> None:
+    """Estima, sin la tarjeta, si un run cabría y cuánto tardaría; falla si no cabe."""
+    from enlace.workspace.estimate import estimate_run
+    from enlace.workspace.params import split_settings
+
+    root = enter_project()
+    estimate_run(resolve(run, split_settings(settings), root), root)
+
+
 @app.command("require-run", hidden=True)
 def require_run(run: Run) -> None:
     """Falla si params.yaml no es del run dado."""

@@ -97,8 +97,14 @@ def test_sin_su_argumento_lo_pide(installed: Project, target: str) -> None:
     assert "falta" in _one_line(_make(installed, target))
 
 
-def test_preflight_no_acepta_run(installed: Project) -> None:
-    assert "make params RUN=smoke" in _one_line(_make(installed, "preflight", "RUN=smoke"))
+def test_preflight_con_run_solo_estima(installed: Project) -> None:
+    done = _make(installed, "preflight", "RUN=smoke", "SET=model.n_layer=1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ESTIMACIÓN, no medida" in done.stdout
+    folder = installed.root / "reports/preflight"
+    assert [path.name for path in folder.iterdir()] == ["estimate-smoke.json"]
+    assert not (installed.root / ".enlace/preflight").exists()
+    assert "SET necesita RUN" in _one_line(_make(installed, "preflight", "SET=train.lr=1"))
 
 
 def test_preflight_busca_el_micro_batch_si_se_pide(installed: Project) -> None:

@@ -35,7 +35,7 @@ def rounded(size: int) -> int:
 
 
 def segment_size(size: int) -> int:
-    """El segmento que se pide al controlador para un bloque ya redondeado que no cabe en ninguno."""
+    """El segmento que se pide para un bloque ya redondeado que no cabe en ninguno."""
     if size <= SMALL_SIZE:
         return SMALL_SEGMENT
     if size < MIN_LARGE_SIZE:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import _engine_run_backward
 from torch.nn import functional as F  # noqa: N812
 from torch.overrides import TorchFunctionMode
 
@@ -72,9 +73,14 @@ class StepLens(TorchFunctionMode):
 
     def _backward(self, loss: Tensor) -> None:
         self._recorder.phase = BACKWARD
-        # Dentro de su propia función un modo no mira; y hacia atrás hay que seguir mirando.
+        # Mientras atiende una función un modo no mira, y hacia atrás hay que seguir mirando (con
+        # checkpointing se repite el modelo). `torch.autograd.backward` también es una función, así
+        # que se llama a lo que ella llama.
         with self:
-            torch.autograd.backward(loss)
+            _engine_run_backward(
+                (loss,), (torch.ones_like(loss),), False, False, (),
+                allow_unreachable=True, accumulate_grad=True,
+            )  # fmt: skip
         self._recorder.phase = OPTIMIZER
 
     def _rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
@@ -105,7 +111,7 @@ class _FusedRMSNorm(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, None]:
         x, weight, _ = ctx.saved_tensors
         dx = torch.empty_like(x, memory_format=torch.contiguous_format)
         moved = tensor_bytes(x) + tensor_bytes(dy) + tensor_bytes(dx)
@@ -133,7 +139,7 @@ class _FusedAttention(torch.autograd.Function):
         return out_BHTD
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT = ctx.saved_tensors
         gradients = [_like(tensor) for tensor in (q_BHTD, k_BKTD, v_BKTD)]
         ctx.recorder.transient(q_BHTD.numel() * _FP32 + tensor_bytes(lse_BHT))

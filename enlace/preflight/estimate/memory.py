@@ -4,11 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from enlace.preflight.estimate.allocator import CachingAllocator
+from enlace.preflight.estimate.heap import Heap
 from enlace.preflight.estimate.recorder import BUILD, Event, Trace
 from enlace.preflight.estimate.trace import TRACED_STEPS
 
 LOAD = "load"
 _WORKSPACE_NAME = -1
+_CUBLAS_WORKSPACE = (2 * 4096 + 8 * 16) << 10
+"""`:4096:2:16:8`, lo que torch pide para cuBLAS si no se dice otra cosa
+(`aten/src/ATen/cuda/CublasHandlePool.cpp`); en Hopper son 32 MiB."""
 
 
 @dataclass
@@ -53,6 +57,34 @@ def replay(events: Iterable[Event], workspace_bytes: int = 0) -> Peaks:
             allocator.release(event.name)
         peaks.see(event.phase, allocator.live, allocator.reserved)
     return peaks
+
+
+def replay_on_heap(events: Iterable[Event]) -> Peaks:
+    """Lo mismo sobre el montón de glibc simulado: la RAM que un entrenamiento en CPU añade."""
+    heap, peaks = Heap(), Peaks()
+    sizes: dict[int, int] = {}
+    for event in events:
+        if event.size:
+            sizes[event.name] = event.size
+            heap.allocate(event.name, event.size)
+        else:
+            heap.release(event.name, sizes.get(event.name, 0))
+        peaks.see(event.phase, heap.live, heap.reserved)
+    return peaks
+
+
+def combined(*all_peaks: Peaks) -> Peaks:
+    """El peor caso de cada fase entre varias historias."""
+    worst = Peaks()
+    for peaks in all_peaks:
+        for phase, live in peaks.live.items():
+            worst.see(phase, live, peaks.reserved[phase])
+    return worst
+
+
+def workspace_bytes() -> int:
+    """El espacio de trabajo de cuBLAS, que sale del mismo asignador y no se devuelve."""
+    return _CUBLAS_WORKSPACE
 
 
 def resumed(trace: Trace) -> Iterator[Event]:

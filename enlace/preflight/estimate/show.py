@@ -1,0 +1,104 @@
+"""La estimación en la terminal: una tabla que dice en su título que no es una medida."""
+
+from rich.console import Console
+from rich.table import Table
+
+from enlace.preflight.estimate.record import Choice, Estimate, TimeEstimate
+from enlace.reports.text import duration, integer, number, percent, size
+
+CHINCHILLA = 20
+_PHASES = {
+    "forward": "adelante",
+    "backward": "atrás",
+    "optimizer": "optimizador",
+    "evaluation": "validación",
+    "load": "carga",
+}
+_MODES = {"none": "sin checkpointing", "mlp": "checkpointing mlp", "block": "checkpointing block"}
+_STYLES = {"cabe": "bold green", "justo": "bold yellow", "no cabe": "bold red"}
+Rows = list[tuple[str, str]]
+
+
+def show_estimate(estimate: Estimate, console: Console) -> None:
+    """Escribe la tabla y la conclusión; los motivos los da quien decide si seguir."""
+    title = f"ESTIMACIÓN, no medida: {estimate.run_name} en {estimate.device}"
+    table = Table(title=title, min_width=60)
+    table.add_column("Qué")
+    table.add_column("Estimado", justify="right")
+    for name, value in estimate_rows(estimate):
+        table.add_row(name, value)
+    console.print(table)
+    style = "bold red" if estimate.reasons else _STYLES[estimate.fit]
+    console.print(headline(estimate), style=style, markup=False, highlight=False)
+
+
+def headline(estimate: Estimate) -> str:
+    """La conclusión en una línea."""
+    if estimate.fit == "no cabe":
+        return "Se estima que no cabe."
+    if estimate.reasons:
+        return "Cabe en la tarjeta, pero no puede empezar así."
+    doubt = "con menos margen del pedido" if estimate.fit == "justo" else "con margen"
+    return f"Se estima que cabe, {doubt}. Solo make preflight, en la tarjeta, lo mide."
+
+
+def estimate_rows(estimate: Estimate) -> Rows:
+    """Las filas (qué, valor)."""
+    memory, disk = estimate.memory, estimate.disk
+    phases = [phase for phase in memory.phases if phase.phase in _PHASES]
+    is_gpu = memory.context_bytes > 0
+    reserved = "VRAM reservada" if is_gpu else "RAM añadida"
+    rows: Rows = [
+        (f"{reserved} y disponible", f"{size(memory.peak_bytes)} y {size(memory.budget_bytes)}"),
+        ("Tensores vivos, por fase", ""),
+        *((f"  {_PHASES[phase.phase]}", f"{size(phase.live_bytes)}") for phase in phases),
+    ]
+    if is_gpu:
+        rows.append(("Contexto de CUDA, aparte", size(memory.context_bytes)))
+    mode = _MODES[estimate.activation_checkpointing]
+    rows.append(
+        (
+            "Micro-batch × acumulación",
+            f"{estimate.micro_batch} × {estimate.accumulation}, {mode}",
+        )
+    )
+    if estimate.time is not None:
+        rows += _time_rows(estimate.time)
+    if estimate.energy is not None:
+        cost = estimate.energy.cost
+        price = "" if cost is None else f", coste {number(cost, 2)}"
+        rows.append(("Energía de la tarjeta", f"{number(estimate.energy.kwh, 1)} kWh{price}"))
+    tokens_each = number(estimate.tokens_per_parameter, 1)
+    rows += [
+        ("Tokens por parámetro", f"{tokens_each} (Chinchilla: {CHINCHILLA})"),
+        ("FLOP por token", f"{number(estimate.flops_per_token / 1e6, 1)} M"),
+        (
+            "Disco: checkpoints, shards y libre",
+            f"{size(disk.checkpoints_bytes)}, {size(disk.shards_bytes)} y {size(disk.free_bytes)}",
+        ),
+    ]
+    if estimate.best is not None:
+        rows.append(("Lo más rápido que cabe", _choice(estimate.best)))
+    return rows
+
+
+def _time_rows(time: TimeEstimate) -> Rows:
+    low, high = round(time.tokens_per_second_low, -2), round(time.tokens_per_second_high, -2)
+    shares = (time.gemm_share, time.attention_share, time.pointwise_share)
+    return [
+        ("Velocidad", f"{integer(int(low))}–{integer(int(high))} tokens/s"),
+        ("Duración", f"{duration(time.total_seconds_low)} a {duration(time.total_seconds_high)}"),
+        (
+            "MFU (de qué pico)",
+            f"{percent(time.model_flops_utilization)} de "
+            f"{number(time.peak_flops / 1e12, 1)} TFLOPS",
+        ),
+        ("Productos, atención y lo demás", " · ".join(percent(share, 0) for share in shares)),
+    ]
+
+
+def _choice(choice: Choice) -> str:
+    return (
+        f"micro_batch {choice.micro_batch}, {_MODES[choice.activation_checkpointing]} "
+        f"(≈ {size(choice.peak_bytes)})"
+    )

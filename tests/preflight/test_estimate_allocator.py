@@ -1,0 +1,124 @@
+import pytest
+
+from enlace.preflight.estimate.allocator import MIB, CachingAllocator, rounded, segment_size
+from enlace.preflight.estimate.heap import MMAP_THRESHOLD, Heap
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, 512), (512, 512), (513, 1024), (4096, 4096)])
+def test_una_peticion_se_redondea_a_512_bytes(size: int, expected: int) -> None:
+    assert rounded(size) == expected
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [
+        (512, 2 * MIB),
+        (MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (11 * MIB + 512, 12 * MIB),
+    ],
+)
+def test_cada_tamano_pide_su_segmento(size: int, expected: int) -> None:
+    assert segment_size(size) == expected
+
+
+def test_lo_pequeno_comparte_segmento_y_lo_vivo_cuenta_redondeado() -> None:
+    allocator = CachingAllocator()
+    for name in range(4):
+        allocator.allocate(name, 512 * 1024 - 100)
+    assert (allocator.live, allocator.reserved) == (2 * MIB, 2 * MIB)
+    allocator.allocate(4, 1)
+    assert (allocator.live, allocator.reserved) == (2 * MIB + 512, 4 * MIB)
+
+
+def test_lo_soltado_se_vuelve_a_usar_sin_reservar_mas() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 30 * MIB)
+    allocator.release(1)
+    assert (allocator.live, allocator.reserved) == (0, 30 * MIB)
+    allocator.allocate(2, 30 * MIB)
+    assert allocator.reserved == 30 * MIB
+
+
+def test_un_bloque_grande_se_parte_si_sobra_mas_de_1_mib() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 40 * MIB)
+    allocator.release(1)
+    allocator.allocate(2, 24 * MIB)
+    allocator.allocate(3, 16 * MIB)
+    assert (allocator.live, allocator.reserved) == (40 * MIB, 40 * MIB)
+    # Sobraría justo 1 MiB: el bloque se entrega entero y lo vivo cuenta lo que ocupa.
+    allocator.release(2)
+    allocator.allocate(4, 23 * MIB)
+    assert (allocator.live, allocator.reserved) == (40 * MIB, 40 * MIB)
+
+
+def test_los_vecinos_libres_se_unen() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(0, 60 * MIB)
+    allocator.release(0)
+    for name in (1, 2, 3):
+        allocator.allocate(name, 20 * MIB)
+    for name in (1, 3, 2):
+        allocator.release(name)
+    allocator.allocate(4, 60 * MIB)
+    assert allocator.reserved == 60 * MIB
+
+
+def test_dos_segmentos_no_se_unen_y_el_hueco_elegido_es_el_menor_que_basta() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 20 * MIB)
+    allocator.allocate(2, 30 * MIB)
+    allocator.release(1)
+    allocator.release(2)
+    allocator.allocate(3, 20 * MIB)
+    allocator.allocate(4, 30 * MIB)
+    assert allocator.reserved == 50 * MIB
+    allocator.release(3)
+    allocator.release(4)
+    allocator.allocate(5, 40 * MIB)
+    assert allocator.reserved == 90 * MIB
+
+
+def test_soltar_lo_que_no_existe_y_pedir_cero_no_hacen_nada() -> None:
+    allocator = CachingAllocator()
+    allocator.allocate(1, 0)
+    allocator.release(1)
+    allocator.release(2)
+    assert (allocator.live, allocator.reserved) == (0, 0)
+
+
+def test_el_monton_devuelve_lo_de_mmap_y_retiene_los_huecos() -> None:
+    heap = Heap()
+    heap.allocate(1, MMAP_THRESHOLD)
+    assert heap.reserved == MMAP_THRESHOLD
+    heap.release(1, MMAP_THRESHOLD)
+    assert heap.reserved == heap.live == 0
+    # El umbral ha subido: lo menor que lo soltado ya sale del montón.
+    heap.allocate(2, 64_000)
+    heap.allocate(3, 64_000)
+    before = heap.reserved
+    assert 128_000 <= before <= 129_000
+    heap.release(2, 64_000)
+    assert (heap.live, heap.reserved) == (64_000, before)
+
+
+def test_el_monton_mengua_por_arriba_si_lo_libre_pasa_del_doble_del_umbral() -> None:
+    heap = Heap()
+    for name in range(3):
+        heap.allocate(name, 120_000)
+    assert heap.reserved > 2 * MMAP_THRESHOLD
+    for name in reversed(range(3)):
+        heap.release(name, 120_000)
+    assert heap.reserved == 0
+
+
+def test_lo_que_pasa_de_32_mib_nunca_sube_el_umbral() -> None:
+    heap = Heap()
+    heap.allocate(1, 64 << 20)
+    heap.release(1, 64 << 20)
+    heap.allocate(2, MMAP_THRESHOLD)
+    heap.release(2, MMAP_THRESHOLD)
+    assert heap.reserved == 0

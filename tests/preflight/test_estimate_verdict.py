@@ -1,0 +1,170 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from enlace.cards import profile_card
+from enlace.config.load import resolve
+from enlace.config.schema import Config
+from enlace.errors import ConfigError, HardwareError, PreflightError
+from enlace.preflight.estimate.advice import Search
+from enlace.preflight.estimate.error import estimate_error
+from enlace.preflight.estimate.estimate import GIB, estimate
+from enlace.preflight.estimate.record import Estimate
+from enlace.preflight.estimate.roofline import Rates
+from enlace.preflight.estimate.show import show_estimate
+from enlace.workspace.estimate import estimate_path, estimate_run
+from tests.preflight.support_preflight import made_up, memory
+from tests.support import make_config
+
+ROOT = Path(__file__).parents[2]
+TURING = profile_card("rtx2060")
+DISK = 1 << 40
+GPU = {
+    "hardware.name": "rtx2060",
+    "hardware.device": "cuda",
+    "hardware.dtype": "fp16",
+    "hardware.sdpa_backend": "mem_efficient",
+}
+
+
+def config(changes: dict[str, Any] | None = None) -> Config:
+    return make_config({**GPU, **(changes or {})})
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Estimate:
+    return estimate(config(), TURING, DISK)
+
+
+def test_una_configuracion_diminuta_cabe_y_lo_dice_como_estimacion(tiny: Estimate) -> None:
+    assert (tiny.fit, tiny.reasons, tiny.fix, tiny.passed) == ("cabe", (), None, True)
+    console = Console(record=True, width=100, quiet=False, file=None, force_terminal=False)
+    with console.capture() as capture:
+        show_estimate(tiny, console)
+    text = capture.get()
+    assert "ESTIMACIÓN, no medida" in text
+    assert len(text.splitlines()) <= 25
+
+
+def test_la_estimacion_va_y_vuelve_por_json(tiny: Estimate) -> None:
+    assert Estimate.model_validate_json(tiny.model_dump_json()) == tiny
+
+
+def test_las_cuentas_salen_unas_de_otras(tiny: Estimate) -> None:
+    assert tiny.time is not None
+    assert tiny.energy is not None
+    assert tiny.tokens == 20 * 256
+    assert tiny.energy.kwh == pytest.approx(160 * tiny.time.total_seconds / 3.6e6)
+    assert tiny.energy.cost is None
+    shares = tiny.time.gemm_share + tiny.time.attention_share + tiny.time.pointwise_share
+    assert shares == pytest.approx(1)
+    assert tiny.time.total_seconds_low < tiny.time.total_seconds < tiny.time.total_seconds_high
+    assert tiny.disk.shards_bytes == tiny.tokens  # bytes: un id por byte
+
+
+def test_el_precio_da_el_coste() -> None:
+    priced = estimate(config({"hardware.preflight.kwh_price": 0.5}), TURING, DISK)
+    assert priced.energy is not None
+    assert priced.energy.cost == pytest.approx(0.5 * priced.energy.kwh)
+
+
+def test_sin_tarjeta_conocida_no_hay_tiempo_ni_consejo() -> None:
+    unknown = estimate(make_config(), None, DISK)
+    assert (unknown.time, unknown.energy, unknown.best) == (None, None, None)
+    assert unknown.memory.context_bytes == 0
+
+
+def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
+    # 0,345 GiB menos el contexto: caben unos 3 MiB.
+    small = config({"hardware.memory_gib": 0.345, "hardware.memory_margin": 0.0,
+                    "train.tokens_per_step": 64 * 32, "hardware.micro_batch": 64})  # fmt: skip
+    done = estimate(small, TURING, DISK)
+    assert done.fit == "no cabe"
+    assert not done.passed
+    assert done.memory.peak_bytes > done.memory.budget_bytes
+    assert done.fix is None or done.fix in done.reasons[0]
+    assert "no cabe" in done.reasons[0]
+
+
+@pytest.mark.slow
+def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
+    wide = config({"train.tokens_per_step": 64 * 32, "hardware.micro_batch": 64})
+    assert TURING is not None
+    rates = Rates(TURING.peak_flops("fp16"), TURING.bandwidth)
+    unlimited = Search(wide, rates, GIB)
+    now, half = unlimited.choice("none", 64), unlimited.choice("none", 32)
+    assert half.peak_bytes < now.peak_bytes
+    change = Search(wide, rates, (now.peak_bytes + half.peak_bytes) // 2).single_change()
+    assert change is not None
+    assert change.fits
+    changed = (change.micro_batch != 64) + (change.activation_checkpointing != "none")
+    assert changed == 1
+    assert Search(wide, rates, 1000).single_change() is None
+    assert Search(wide, rates, 1000).best() is None
+
+
+def test_mas_tokens_de_los_que_caben_en_el_disco_se_rechazan() -> None:
+    done = estimate(config({"train.steps": 40_000, "train.save_every": 40_000}), TURING, 5_000_000)
+    assert done.fit == "cabe"
+    assert "no hay disco" in done.reasons[0]
+    assert "baja train.steps de 40000 a" in done.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hardware.dtype": "bf16"}, "bf16"),
+        ({"hardware.sdpa_backend": "flash"}, "capacidad 8.0"),
+    ],
+)
+def test_turing_no_admite_bf16_ni_flash(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(HardwareError, match=words):
+        estimate(config(changes), TURING, DISK)
+
+
+def test_un_micro_batch_de_512_se_rechaza_en_la_2060() -> None:
+    with pytest.raises(ConfigError, match="divisor de 64"):
+        resolve("pretrain-2060", ["hardware.micro_batch=512"], ROOT)
+
+
+def test_la_orden_guarda_el_json_y_falla_si_no_pasa(tmp_path: Path) -> None:
+    quiet = Console(quiet=True)
+    done = estimate_run(config(), tmp_path, quiet)
+    saved = estimate_path("prueba", tmp_path)
+    assert Estimate.model_validate_json(saved.read_text(encoding="utf-8")) == done
+    with pytest.raises(PreflightError, match="no cabe"):
+        estimate_run(config({"hardware.memory_gib": 0.3}), tmp_path, quiet)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [saved.name]
+
+
+def test_el_error_es_medido_entre_estimado(tiny: Estimate) -> None:
+    assert tiny.time is not None
+    measured = made_up(
+        dtype="fp16",
+        parameters=tiny.parameters,
+        memory=memory(2 * tiny.memory.peak_bytes, peak_allocated_bytes=tiny.memory.live_bytes),
+        tokens_per_second=0.9 * tiny.time.tokens_per_second,
+    )
+    error = estimate_error(tiny, measured)
+    assert error.peak_memory == 1
+    assert error.allocated_memory == 0
+    assert error.tokens_per_second == pytest.approx(-0.1)
+    with pytest.raises(ValueError, match="micro_batch"):
+        estimate_error(tiny, measured.model_copy(update={"micro_batch": 99}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("settings", "gib"),
+    [
+        (["hardware.micro_batch=4"], 3.5),
+        (["hardware.micro_batch=8", "hardware.activation_checkpointing=mlp"], 3.7),
+        (["hardware.micro_batch=16", "hardware.activation_checkpointing=block"], 2.9),
+    ],
+)
+def test_la_2060_da_lo_que_salio_de_cuentas_independientes(settings: list[str], gib: float) -> None:
+    done = estimate(resolve("pretrain-2060", settings, ROOT), TURING, DISK)
+    assert done.memory.peak_bytes / GIB == pytest.approx(gib, rel=0.05)
+    assert done.fit == "cabe"
