@@ -183,7 +183,7 @@ def test_solo_se_calcula_el_gradiente_que_hace_falta() -> None:
     _, full_hidden, full_weight = _gradients(hidden, weight, targets, z_weight=0.1, chunk_rows=8)
     for recompute in (False, True):
         leaf = hidden.clone().requires_grad_()
-        options = {"z_weight": 0.1, "chunk_rows": 8, "recompute": recompute}
+        options: dict[str, Any] = {"z_weight": 0.1, "chunk_rows": 8, "recompute": recompute}
         linear_cross_entropy(leaf, weight, targets, **options).objective.backward()
         torch.testing.assert_close(leaf.grad, full_hidden)
         leaf = weight.clone().requires_grad_()
