@@ -23,10 +23,10 @@ def _zst(content: bytes) -> bytes:
     ("name", "content"),
     [
         ("a.txt", _TEXT.encode()),
-        ("a.txt.gz", gzip.compress(_TEXT.encode())),
+        ("a.txt.gz", gzip.compress(_TEXT.encode(), mtime=0)),
         ("a.txt.zst", _zst(_TEXT.encode())),
         ("partido.txt.zst", _zst(_TEXT[:7].encode()) + _zst(_TEXT[7:].encode())),
-        ("partido.txt.gz", gzip.compress(_TEXT[:7].encode()) + gzip.compress(_TEXT[7:].encode())),
+        ("partido.txt.gz", gzip.compress(_TEXT[:7].encode(), mtime=0) + gzip.compress(_TEXT[7:].encode(), mtime=0)),
     ],
 )
 def test_un_txt_es_un_documento(tmp_path: Path, name: str, content: bytes) -> None:
@@ -44,7 +44,7 @@ def test_un_jsonl_es_un_documento_por_linea(
 ) -> None:
     lines = [json.dumps({"text": text}) for text in ("uno", "dos", "trés")]
     content = (mark + line_end.join([*lines[:2], "", lines[2]])).encode()
-    stored = {"": content, ".gz": gzip.compress(content), ".zst": _zst(content)}[suffix]
+    stored = {"": content, ".gz": gzip.compress(content, mtime=0), ".zst": _zst(content)}[suffix]
     write_tree(tmp_path, {f"a.jsonl{suffix}": stored})
     documents, rejections = read_all(tmp_path)
     assert [d.text for d in documents] == ["uno", "dos", "trés"]
@@ -55,7 +55,7 @@ def test_un_jsonl_es_un_documento_por_linea(
 @pytest.mark.parametrize("suffix", [".txt.gz", ".txt.zst", ".jsonl.zst"])
 def test_un_comprimido_cortado_es_un_error(tmp_path: Path, suffix: str) -> None:
     content = json.dumps({"text": "hola " * 400}).encode()
-    whole = gzip.compress(content) if suffix.endswith("gz") else _zst(content)
+    whole = gzip.compress(content, mtime=0) if suffix.endswith("gz") else _zst(content)
     for size in (len(whole) - 1, len(whole) // 2):
         write_tree(tmp_path, {f"a{suffix}": whole[:size]})
         with pytest.raises(DataError, match=r"a\.\w+\.\w+ está dañado o cortado"):
