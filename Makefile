@@ -48,9 +48,10 @@ params: $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [S
 check-params: $(LIGHT) ## Enseña en qué difiere params.yaml de su run
 	@exec $(ENLACE) check-params
 
-preflight: $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; con RUN=…, solo lo estima
+preflight: $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; SEARCH=1, RUN=… (estima)
 	@if [ -n "$$RUN" ]; then exec $(ENLACE) estimate --set "$$SET" -- "$$RUN"; \
 		elif [ -n "$$SET" ]; then echo "enlace: SET necesita RUN=…" >&2; exit 2; \
+		elif [ -n "$$SEARCH" ]; then exec $(BIN)/python -m stages.preflight --search; \
 		else exec $(ENLACE) repro --single-item --force preflight; fi
 
 train: $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train [RUN=…]
