@@ -6,7 +6,7 @@ Los límites son los de `scaled_dot_product_attention` en torch 2.13.
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.description import AMPERE, DeviceDescription
 from enlace.devices.profiles import use_profile
-from enlace.errors import HardwareError
+from enlace.errors import ConfigError, HardwareError
 
 _KERNELS = ("flash", "mem_efficient", "cudnn")
 _ALIGNMENT = {"fp32": 4, "bf16": 8, "fp16": 8}
@@ -14,6 +14,7 @@ _FLASH_MAX_HEAD = 256
 _FLASH_MAX_HEAD_TRAINING = 192
 _CUDNN_MAX_HEAD = 128
 _SMALL_SHARED_MEMORY = {(8, 6), (8, 9), (12, 0), (12, 1)}
+_EXPANDS_KV = {"math": False, "mem_efficient": True, "flash": False, "cudnn": False}
 
 
 def expands_kv(sdpa_backend: str) -> bool:
@@ -21,8 +22,16 @@ def expands_kv(sdpa_backend: str) -> bool:
 
     En torch 2.13 mem_efficient no acepta `enable_gqa`: la llamada caería en silencio a MATH. En
     CPU no se nota, por eso se decide por el nombre del núcleo y no se espera a que falle.
+
+    Raises:
+        ConfigError: el nombre no es un núcleo conocido.
     """
-    return sdpa_backend == "mem_efficient"
+    if sdpa_backend not in _EXPANDS_KV:
+        raise ConfigError(
+            f"hardware.sdpa_backend={sdpa_backend!r} no existe; elige uno de "
+            f"{', '.join(sorted(_EXPANDS_KV))}"
+        )
+    return _EXPANDS_KV[sdpa_backend]
 
 
 def check_sdpa(

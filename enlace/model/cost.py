@@ -128,7 +128,7 @@ def activation_bytes(
         micro_batch: secuencias de seq_len tokens.
         dtype: precisión del cálculo.
         expand_kv: si la atención recibe las cabezas de clave y valor ya repetidas
-            (`enlace.model.transformer.expands_kv`).
+            (`enlace.devices.attention.expands_kv`).
         checkpointing: qué se recalcula; cuenta lo que se guarda de todas las capas y lo que
             reaparece de una.
     """

@@ -12,27 +12,7 @@ from torch.nn import functional as F  # noqa: N812
 from torch.utils.checkpoint import checkpoint
 
 from enlace.config.schema import ModelConfig
-from enlace.errors import ConfigError
 from enlace.model.cache import KVCache
-
-_EXPANDS_KV = {"math": False, "mem_efficient": True, "flash": False, "cudnn": False}
-
-
-def expands_kv(sdpa_backend: str) -> bool:
-    """Si hay que repetir a mano las cabezas de clave y valor para ese núcleo de atención.
-
-    mem_efficient no admite `enable_gqa` en torch 2.13: en GPU caería en silencio a `math`, con
-    memoria T×T. En CPU no se nota, así que la decisión se toma por nombre y no por dispositivo.
-
-    Raises:
-        ConfigError: el nombre no es un núcleo conocido.
-    """
-    if sdpa_backend not in _EXPANDS_KV:
-        raise ConfigError(
-            f"hardware.sdpa_backend={sdpa_backend!r} no existe; elige uno de "
-            f"{', '.join(sorted(_EXPANDS_KV))}"
-        )
-    return _EXPANDS_KV[sdpa_backend]
 
 
 def build_rope_cache(seq_len: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from enlace.config.schema import Checkpointing, ModelConfig
+from enlace.devices.attention import expands_kv
 from enlace.errors import CheckpointError
 from enlace.model.cache import KVCache
 from enlace.model.generation import generate
@@ -33,7 +34,6 @@ from enlace.model.layers import (
     apply_rope,
     build_rope_cache,
     compute_dtype,
-    expands_kv,
     recomputed,
 )
 from enlace.model.loss import LossSums, linear_cross_entropy
