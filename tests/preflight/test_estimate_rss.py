@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from enlace.config.load import resolve
+from enlace.config.schema import Config
 from enlace.preflight.estimate.memory import replay_on_heap
 from enlace.preflight.estimate.trace import trace_training
 
@@ -29,11 +30,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SHAPES)
-def test_el_pico_estimado_es_el_medido(name: str) -> None:
-    run, settings = SHAPES[name]
-    config = resolve(run, settings, ROOT)
+def measured_bytes(config: Config) -> int:
     done = subprocess.run(
         [sys.executable, "-m", "tests.preflight.rss_child"],
         input=config.model_dump_json(),
@@ -42,7 +39,17 @@ def test_el_pico_estimado_es_el_medido(name: str) -> None:
         cwd=ROOT,
         check=True,
     )
-    measured, peaks = int(done.stdout), replay_on_heap(trace_training(config).events)
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_el_pico_estimado_es_el_medido(name: str) -> None:
+    run, settings = SHAPES[name]
+    config = resolve(run, settings, ROOT)
+    # La colocación del montón cambia de una vez a otra (hasta un 10 %): se mide dos veces.
+    measured = sum(measured_bytes(config) for _ in range(2)) // 2
+    peaks = replay_on_heap(trace_training(config).events)
     estimated = peaks.peak_reserved
     sys.stderr.write(
         f"\n{name}: medido {measured / MIB:.0f} MiB, estimado {estimated / MIB:.0f} "

@@ -26,9 +26,9 @@ _MIN_CHUNK = 32
 PAGE = 4 * KIB
 MMAP_THRESHOLD = 128 * KIB
 MAX_MMAP_THRESHOLD = 32 << 20
-PINNED_EVERY = 8
+PINNED_EVERY = 10
 """Uno de cada cuántos sobrantes ocupa un objeto pequeño."""
-MAX_PINS = 300
+MAX_PINS = 275
 """Cuántos hay ocupados a la vez; después se suelta el más viejo. Las dos cifras se ajustaron a las
 medidas de docs/preflight.md: no salen de glibc."""
 
