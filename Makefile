@@ -49,7 +49,9 @@ check-params: $(LIGHT) ## Enseña en qué difiere params.yaml de su run
 	@exec $(ENLACE) check-params
 
 preflight: $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; SEARCH=1, RUN=… (estima)
-	@if [ -n "$$RUN" ]; then exec $(ENLACE) estimate --set "$$SET" -- "$$RUN"; \
+	@if [ -n "$$RUN" ] && [ -n "$$SEARCH" ]; then \
+		echo "enlace: SEARCH=1 mide el run de params.yaml; quita RUN o ponlo con make params" >&2; exit 2; \
+		elif [ -n "$$RUN" ]; then exec $(ENLACE) estimate --set "$$SET" -- "$$RUN"; \
 		elif [ -n "$$SET" ]; then echo "enlace: SET necesita RUN=…" >&2; exit 2; \
 		elif [ -n "$$SEARCH" ]; then exec $(BIN)/python -m stages.preflight --search; \
 		else exec $(ENLACE) repro --single-item --force preflight; fi

@@ -110,6 +110,7 @@ def test_preflight_con_run_solo_estima(installed: Project) -> None:
 def test_preflight_busca_el_micro_batch_si_se_pide(installed: Project) -> None:
     (installed.root / "stages/preflight.py").write_text("import sys\nprint(*sys.argv[1:])\n")
     assert _make(installed, "preflight", "SEARCH=1").stdout == "--search\n"
+    assert "SEARCH" in _one_line(_make(installed, "preflight", "SEARCH=1", "RUN=smoke"))
 
 
 def test_corpus_acepta_una_ruta_con_espacios_y_comillas(installed: Project, tmp_path: Path) -> None:

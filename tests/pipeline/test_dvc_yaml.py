@@ -62,9 +62,9 @@ def test_las_rutas_de_dvc_son_las_del_codigo() -> None:
     assert outs == {
         "preflight": [
             str(paths.VERDICT),
+            str(paths.PREFLIGHT_REPORT),
             str(paths.PREFLIGHT_REPORT.with_suffix(".md")),
             str(paths.PREFLIGHT_REPORT.with_suffix(".svg")),
-            str(paths.PREFLIGHT_REPORT),
         ],
         "corpus": [str(paths.CORPUS)],
         "tokenize": [str(paths.TOKENIZER), str(paths.SHARDS)],
