@@ -21,7 +21,7 @@ STEPS = 240
 # poder cortarlo a medias.
 TINY = (
     "hardware.memory_gib=2 hardware.memory_margin=0.01 hardware.threads=1 hardware.micro_batch=2 "
-    "hardware.preflight_steps=2 model.vocab_size=300 model.n_layer=1 model.n_head=2 "
+    "hardware.preflight.steps=2 model.vocab_size=300 model.n_layer=1 model.n_head=2 "
     "model.n_kv_head=1 model.d_model=16 model.seq_len=16 model.ffn_multiple_of=16 "
     f"train.steps={STEPS} train.tokens_per_step=64 train.warmup=2 train.log_every=20 "
     "train.eval_every=120 train.eval_tokens=64 train.save_every=20 data.workers=1 "
@@ -161,7 +161,8 @@ class Clone:
 
     def run_folders(self) -> list[Path]:
         """Las carpetas de run (sin los enlaces), de la más antigua a la más nueva."""
-        found = [path for path in self.root.glob("runs/*") if not path.is_symlink()]
+        # Los que empiezan por punto son enlaces a medio poner, que desaparecen mientras se mira.
+        found = [path for path in self.root.glob("runs/[!.]*") if not path.is_symlink()]
         return sorted(found, key=lambda path: path.stat().st_ctime_ns)
 
     def newest_step(self) -> int:

@@ -29,6 +29,7 @@ def test_un_clon_recien_hecho_llega_al_final_y_repetir_no_hace_nada(first_run: F
         "?? reports/evaluation/metrics.json",
         "?? reports/preflight/report.json",
         "?? reports/preflight/report.md",
+        "?? reports/preflight/report.svg",
         "?? reports/preflight/verdict.json",
         "?? reports/pretrain/metrics.json",
         "A  dvc.lock",
