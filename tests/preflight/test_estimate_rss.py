@@ -42,7 +42,7 @@ def measured_bytes(config: Config) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 @pytest.mark.parametrize("name", SHAPES)
 def test_el_pico_estimado_es_el_medido(name: str) -> None:
     run, settings = SHAPES[name]
