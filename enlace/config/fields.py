@@ -65,5 +65,11 @@ class Section(BaseModel):
             value = getattr(self, key)
             if key in self.operational:
                 continue
-            values[key] = value.identity_values() if isinstance(value, Section) else value
+            values[key] = _identity_value(value)
         return values
+
+
+def _identity_value(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.identity_values()
+    return [_identity_value(item) for item in value] if isinstance(value, tuple) else value

@@ -109,7 +109,8 @@ def _values(schema: Mapping[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     kind = schema["type"]
     if kind == "array":
-        return "lista de textos, con uno al menos"
+        noun = "textos" if schema["items"].get("type") == "string" else "fuentes"
+        return f"lista de {noun}" + (", con uno al menos" if schema.get("minItems") else "")
     if kind == "boolean":
         return "`true` o `false`"
     if kind == "string":

@@ -10,6 +10,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from enlace.config.corpus import (
+    ContaminationConfig,
+    DedupConfig,
+    DownloadConfig,
+    RulesConfig,
+    SourceConfig,
+)
 from enlace.config.fields import (
     Count,
     CountOrZero,
@@ -213,19 +220,29 @@ class EvaluationConfig(Section):
 class DataConfig(Section):
     """Qué texto se usa y cómo llega a shards."""
 
-    operational = frozenset({"name", "workers", "evaluation"})
+    operational = frozenset({"name", "downloads", "workers", "evaluation"})
 
     name: Name = Field(description="nombre de la capa de datos")
     source: Literal["data/sample", "data/raw"] = Field(description="carpeta del texto de origen")
     include: Annotated[tuple[Pattern, ...], Field(strict=False, min_length=1)] = Field(
         description="patrones de ficheros dentro de source"
     )
+    sources: Annotated[tuple[SourceConfig, ...], Field(strict=False)] = Field(
+        description="partes con peso y licencia propios; lo demás pesa 1"
+    )
+    downloads: Annotated[tuple[DownloadConfig, ...], Field(strict=False)] = Field(
+        description="conjuntos de Hugging Face que trae `make corpus` sin SRC"
+    )
     format: Literal["text", "chat"] = Field(description="texto corrido o conversaciones")
-    text_column: Text = Field(description="campo de texto en jsonl")
+    text_column: Text = Field(description="campo de texto en jsonl y parquet")
+    genre_column: str = Field(description="campo del género, para los informes; vacío si no hay")
+    license_column: str = Field(description="campo de la licencia; vacío si no hay")
     on_bad_bytes: Literal["skip", "fail"] = Field(
         description="qué hacer con un documento que no es UTF-8"
     )
-    min_chars: CountOrZero = Field(description="caracteres mínimos de un documento")
+    rules: RulesConfig
+    dedup: DedupConfig
+    contamination: ContaminationConfig
     val_fraction: Annotated[float, Field(gt=0, lt=0.5)] = Field(
         description="fracción de documentos para validación"
     )

@@ -40,7 +40,7 @@ def build_corpus(source_dir: Path, out_dir: Path, data: DataConfig) -> dict[str,
         DataError: nada que leer, fichero dañado, o una de las dos partes queda vacía.
     """
     options = ReadOptions(data.include, data.format, data.text_column, data.on_bad_bytes)
-    cleaner = Cleaner(data.min_chars)
+    cleaner = Cleaner(data.rules.length.min_chars)
     read = {"documents": 0, "bytes": 0}
     with atomic_dir(out_dir) as folder:
         with ExitStack() as stack:
@@ -136,7 +136,7 @@ def _check_not_empty(
         reasons = ", ".join(f"{rule} {count}" for rule, count in dropped.items() if count)
         raise DataError(
             f"no queda ningún documento de {source_dir} tras la limpieza "
-            f"({reasons or 'no había ninguno'}); revisa data.include y data.min_chars"
+            f"({reasons or 'no había ninguno'}); revisa data.include y data.rules.length"
         )
     for split, counts in splits.items():
         if not counts["documents"]:

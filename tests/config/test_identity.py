@@ -44,6 +44,7 @@ OPERATIONAL = {
     "train.keep_last",
     "train.keep_every",
     "data.name",
+    "data.downloads",
     "data.workers",
     "data.tokenizer.fast_encoder",
     "data.evaluation.prompts",
@@ -56,6 +57,17 @@ OPERATIONAL = {
 
 # Las hojas cuyo cambio suelto no valida llevan su acompañante: se comparan dos bases distintas.
 BPE = {"data.tokenizer.kind": "bpe", "model.vocab_size": 300}
+_SOURCE = {"name": "wiki", "include": ["wiki/*"], "weight": 2.0, "license": "CC BY-SA 4.0"}
+_DOWNLOAD = {
+    "name": "wiki",
+    "dataset": "ejemplo/wiki",
+    "subset": "",
+    "split": "train",
+    "revision": "v1",
+    "text_column": "text",
+    "license": "CC BY-SA 4.0",
+    "max_megabytes": 10.0,
+}
 OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "hardware.device": ({}, "cuda"),
     "hardware.dtype": ({}, "bf16"),
@@ -80,6 +92,12 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "data.tokenizer.kind": ({}, None),
     "data.include": ({}, ["*.txt"]),
     "data.evaluation.prompts": ({}, ["Otra cosa"]),
+    "data.sources": ({}, [_SOURCE]),
+    "data.downloads": ({}, [_DOWNLOAD]),
+    "data.rules.language.keep": ({}, ["es", "gl"]),
+    "data.rules.personal_data.action": ({}, "mask"),
+    "data.contamination.action": ({}, "remove"),
+    "data.contamination.include": ({}, ["evaluacion/*.txt"]),
 }
 LEAVES = [key for key, _ in leaves(tiny_values())]
 
@@ -119,7 +137,7 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "8e499ae588b944ec766312cdb5e40dc0c201b0d1b9592719f1a9f1cb7651b771"
+        "0f7e9e8bf6ddc6cfaedd1bafbecd9b8c1fbeda4da8f3a2707146df354e1bc9b4"
     )
     assert make_config().fingerprint() == (
         "d6a42a73de0d369ce42e9e31f9b89d6cbbd49da7af2a790a103aa90ab3c5205f"
@@ -190,3 +208,11 @@ def test_la_configuracion_es_inmutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         config.train.lr = 1.0
     assert isinstance(config.data.include, tuple)
+
+
+def test_la_licencia_de_una_fuente_no_cambia_la_identidad() -> None:
+    one = make_config({"data.sources": [_SOURCE]})
+    other = make_config({"data.sources": [{**_SOURCE, "license": "dominio público"}]})
+    heavier = make_config({"data.sources": [{**_SOURCE, "weight": 3.0}]})
+    assert one.identity() == other.identity() != heavier.identity()
+    assert one.fingerprint() != other.fingerprint()

@@ -153,7 +153,7 @@ def test_lo_que_falta_en_una_capa_se_dice_de_la_capa(project: Path, run: Path) -
     values = read_yaml(layer)
     del values["data"]["tokenizer"]["kind"]
     layer.write_text(dump_yaml(values))
-    _edit(run, {"overrides": {"data": {"min_chars": 3}}})
+    _edit(run, {"overrides": {"data": {"text_column": "t"}}})
     assert _fails(run) == (
         f"{layer}: falta la clave data.tokenizer.kind (bytes sin tokenizador, o BPE por bytes); "
         "añádela"

@@ -114,7 +114,7 @@ def test_una_parte_vacia_es_un_error_con_los_numeros(tmp_path: Path) -> None:
 def test_si_no_queda_nada_el_error_dice_por_que(tmp_path: Path) -> None:
     write_tree(tmp_path / "src", {"a.txt": "corto", "b.txt": ""})
     with pytest.raises(DataError, match=r"empty 1, too_short 1"):
-        _build(tmp_path / "src", tmp_path / "corpus", {"data.min_chars": 100})
+        _build(tmp_path / "src", tmp_path / "corpus", {"data.rules.length.min_chars": 100})
 
 
 def test_un_fallo_deja_el_corpus_anterior_y_ningun_resto(tmp_path: Path) -> None:

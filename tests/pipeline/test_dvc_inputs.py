@@ -57,7 +57,7 @@ def test_un_cambio_durante_cualquier_otra_etapa_tampoco_queda_apuntado(finished:
         "        build_corpus(",
     )
     text = finished.refused(*DVC, "repro", "corpus")
-    assert "cambió: data.min_chars en params.yaml. Repite la orden" in text
+    assert "cambió: data.rules.length.min_chars en params.yaml. Repite la orden" in text
     assert finished.locked() == before
 
 
