@@ -140,7 +140,7 @@ def test_identidad_dorada() -> None:
         "0f7e9e8bf6ddc6cfaedd1bafbecd9b8c1fbeda4da8f3a2707146df354e1bc9b4"
     )
     assert make_config().fingerprint() == (
-        "d6a42a73de0d369ce42e9e31f9b89d6cbbd49da7af2a790a103aa90ab3c5205f"
+        "928c5c8741f864e5118639c2879bd9b3ee11d15128baa0541696c1a279c2fe71"
     )
 
 
