@@ -13,19 +13,18 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple
 
 import zstandard
 
-from enlace.data.documents import Document, Rejection, Role, Turn, conversation
+from enlace.data.conversations import read_turns
+from enlace.data.documents import Document, Rejection, conversation
 from enlace.data.selection import select_files
 from enlace.errors import DataError
 
 _BLOCK = 1 << 18
 _BOM = b"\xef\xbb\xbf"
 _COMPRESSIONS = ("", ".gz", ".zst")
-_ROLES = get_args(Role)
-_TURN_FIELDS = ("messages", "turns")
 
 
 class ReadOptions(NamedTuple):
@@ -187,25 +186,8 @@ def _text(record: dict[str, Any], column: str) -> Document | str:
 
 def _turns(record: dict[str, Any]) -> Document | str:
     """La conversación de un registro, o por qué no lo es."""
-    field = next((name for name in _TURN_FIELDS if name in record), None)
-    if field is None:
-        return "falta el campo «messages» (o «turns»)"
-    messages = record[field]
-    if not isinstance(messages, list) or not messages:
-        return f"el campo «{field}» no es una lista de turnos"
-    turns = []
-    for position, message in enumerate(messages, start=1):
-        role = message.get("role") if isinstance(message, dict) else None
-        content = message.get("content") if isinstance(message, dict) else None
-        if role not in _ROLES or not isinstance(content, str):
-            return (
-                f"el turno {position} no es {{role: {'|'.join(_ROLES)}, content: texto}} "
-                f"(role={role!r})"
-            )
-        turns.append(Turn(cast(Role, role), content))
-    if not any(turn.role == "assistant" for turn in turns):
-        return "la conversación no tiene ningún turno del asistente que aprender"
-    return conversation(tuple(turns), "")
+    turns = read_turns(record)
+    return turns if isinstance(turns, str) else conversation(turns, "")
 
 
 def _decode(content: bytes, where: str, offset: int) -> Item:
