@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import zstandard
 
 from enlace.config.schema import DataConfig
-from enlace.data.clean import Cleaner, document_id, split_of
+from enlace.data.clean import Cleaner
 from enlace.data.documents import Document, Rejection, Turn
+from enlace.data.identity import document_id, split_of
 from enlace.data.text import ReadOptions, iterate_documents, read_lines
 from enlace.errors import DataError
 from enlace.files import atomic_dir, write_json
@@ -40,7 +41,7 @@ def build_corpus(source_dir: Path, out_dir: Path, data: DataConfig) -> dict[str,
         DataError: nada que leer, fichero dañado, o una de las dos partes queda vacía.
     """
     options = ReadOptions(data.include, data.format, data.text_column, data.on_bad_bytes)
-    cleaner = Cleaner(data.rules.length.min_chars)
+    cleaner = Cleaner(data)
     read = {"documents": 0, "bytes": 0}
     with atomic_dir(out_dir) as folder:
         with ExitStack() as stack:

@@ -12,6 +12,7 @@ from tests.data.builders import conversations, folder_bytes, stories, write_tree
 from tests.support import make_config
 
 _EVERYTHING = {"data.include": ["**/*"]}
+_CLEAN = {"data.rules.invisible": True, "data.rules.whitespace": True}
 
 
 def _build(source: Path, out: Path, changes: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def test_las_variantes_de_un_texto_son_un_solo_documento(tmp_path: Path) -> None
     text = str(files["cuento_000.txt"])
     files |= {"z_bom.txt": "\ufeff" + text, "z_final.txt": text + "\r\n"}
     write_tree(tmp_path / "src", files)
-    report = _build(tmp_path / "src", tmp_path / "corpus")
+    report = _build(tmp_path / "src", tmp_path / "corpus", _CLEAN)
     assert report["dropped"]["duplicate"]["documents"] == 2
     assert sum(len(ids) for ids in _ids(tmp_path / "corpus").values()) == 40
 
@@ -113,7 +114,7 @@ def test_una_parte_vacia_es_un_error_con_los_numeros(tmp_path: Path) -> None:
 
 def test_si_no_queda_nada_el_error_dice_por_que(tmp_path: Path) -> None:
     write_tree(tmp_path / "src", {"a.txt": "corto", "b.txt": ""})
-    with pytest.raises(DataError, match=r"empty 1, too_short 1"):
+    with pytest.raises(DataError, match=r"empty 1, length 1"):
         _build(tmp_path / "src", tmp_path / "corpus", {"data.rules.length.min_chars": 100})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from enlace.data.clean import normalize
+from enlace.data.rules.characters import normalize
 from enlace.data.selection import select_files
 from enlace.data.text import extensions
 

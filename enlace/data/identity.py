@@ -1,0 +1,23 @@
+"""El id de un documento y la parte del corpus que le toca."""
+
+import hashlib
+import json
+
+from enlace.data.documents import Document
+
+
+def document_id(document: Document) -> str:
+    """128 bits hexadecimales del SHA-256 del contenido limpio: no depende de su procedencia."""
+    content = document.text
+    if document.turns:
+        content = json.dumps([list(turn) for turn in document.turns], ensure_ascii=False)
+    return hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
+
+
+def split_of(identifier: str, val_fraction: float) -> str:
+    """`val` o `train` según los primeros 64 bits del id.
+
+    Cada documento decide por sí solo, así que el reparto no cambia cuando el corpus crece, y al
+    subir `val_fraction` ninguno vuelve de validación a entrenamiento.
+    """
+    return "val" if int(identifier[:16], 16) < val_fraction * 2**64 else "train"
