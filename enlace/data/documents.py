@@ -17,12 +17,16 @@ class Document(NamedTuple):
 
     `source` es la ruta relativa a la carpeta de origen (POSIX), con `:línea` en los jsonl. `turns`
     está vacío en el texto corrido; en una conversación, `text` es el contenido de los turnos
-    separado por saltos de línea.
+    separado por saltos de línea. `origin` es el nombre de la entrada de `data.sources`, o el de la
+    primera carpeta, o «general»; `genre` y `license`, los del registro o la licencia de la entrada.
     """
 
     text: str
     source: str
     turns: tuple[Turn, ...] = ()
+    origin: str = ""
+    genre: str = ""
+    license: str = ""
 
 
 class Rejection(NamedTuple):

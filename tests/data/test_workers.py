@@ -41,7 +41,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> type[_FakePool]:
     class Pool(_FakePool):
         pass
 
-    monkeypatch.setattr("enlace.data.workers.ProcessPoolExecutor", Pool)
+    monkeypatch.setattr("enlace.data.pool.ProcessPoolExecutor", Pool)
     return Pool
 
 
