@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from torch import Tensor
 
 from enlace.backends import Backend
 from enlace.config.schema import Config
@@ -22,29 +21,17 @@ from enlace.errors import CheckpointError
 from enlace.files import canonical_json
 from enlace.progress import StepClock, TrainLog, finite_or_none
 from enlace.provenance import versions
-from enlace.train.checkpoint import (
-    MODEL,
-    OPTIMIZER,
-    STATE_VERSION,
-    Found,
-    checkpoint_dir,
-    newest_complete,
-    prune,
-    save_checkpoint,
-    writing,
-)
+from enlace.train.checkpoint import STATE_VERSION, Found, newest_complete
+from enlace.train.restore import restore, restore_rng
 from enlace.train.schedule import decay_start, learning_rate
-from enlace.train.state import Counters, Training
+from enlace.train.state import Training
 from enlace.train.tensors import (
-    RNG_PREFIX,
-    load_model_tensors,
-    load_optimizer_tensors,
-    load_rng_tensors,
+    expected_moments,
     model_tensors,
     optimizer_tensors,
-    read_tensors,
     rng_tensors,
 )
+from enlace.train.writer import CheckpointWriter
 
 FIXED_ORIGIN = ("data", "tokenizer")
 """Huellas de `origin` que no pueden cambiar a mitad de un entrenamiento."""
@@ -63,16 +50,21 @@ class Run:
         origin: de qué código y datos viene (JSON).
         segments: tramos del entrenamiento; cada uno dice desde qué paso y qué cambió.
         evaluation: cifras de la última validación.
-        checkpoint: último checkpoint guardado o leído.
+        writer: quien guarda los checkpoints.
     """
 
     folder: Path
     stream: TokenStream
     log: TrainLog
     origin: dict[str, Any]
+    writer: CheckpointWriter
     segments: list[dict[str, Any]] = field(default_factory=list)
     evaluation: dict[str, float | None] = field(default_factory=dict)
-    checkpoint: Path | None = None
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """El último checkpoint completo, guardado o leído."""
+        return self.writer.newest
 
 
 def open_run(
@@ -84,8 +76,10 @@ def open_run(
         CheckpointError: los checkpoints que hay no sirven, o son de otra configuración u otros
             datos.
     """
-    run = Run(run_dir, stream, log, origin)
     run_dir.mkdir(parents=True, exist_ok=True)
+    device = training.backend.device
+    writer = CheckpointWriter(run_dir, training.config, device, log.say, log.sync)
+    run = Run(run_dir, stream, log, origin, writer)
     # Orden de reanudación. Cada punto supone hechos los anteriores:
     # 1. Modelo, optimizador y escala ya existen, recién hechos por `build_training`.
     # 2. Se busca el checkpoint completo más nuevo: se borran temporales y se comprueban resúmenes.
@@ -101,37 +95,44 @@ def open_run(
     stream.check_state(found.state["stream"])
     _check_origin(found, origin)
     # 4. Pesos, momentos, escala y cuentas, en ese orden.
-    rng = _restore(training, found)
+    rng = restore(training, found)
     # 5. La historia: lo que cambió abre un segmento.
-    run.checkpoint, run.evaluation = found.path, found.state["evaluation"]
+    writer.opened(found.path, training.counters.step)
+    run.evaluation = found.state["evaluation"]
     run.segments = _continued_segments(training, origin, found, log)
     # 6. El registro, recortado al paso del checkpoint, y el reloj.
     log.restart(training.counters.step, found.state["clock"], run.evaluation)
     log.say(f"sigo desde el paso {training.counters.step} ({found.path})")
     # 7. El azar, lo último: nada entre aquí y el primer paso debe consumirlo.
-    _restore_rng(training, found, rng)
+    restore_rng(training, found, rng)
     return run
 
 
 def save_run(training: Training, run: Run) -> None:
-    """Guarda un checkpoint de este momento y borra los que ya no hacen falta.
+    """Guarda un checkpoint de este momento sin esperar a que llegue al disco.
 
     Raises:
-        CheckpointError: no se pudo escribir; los anteriores siguen intactos.
+        CheckpointError: han fallado demasiados guardados seguidos; los anteriores siguen intactos.
     """
-    path = checkpoint_dir(run.folder, training.counters.step)
-    if path == run.checkpoint:
-        return
-    run.log.sync()
     optimizer = optimizer_tensors(training.model, training.optimizer)
-    run.checkpoint = save_checkpoint(
-        run.folder,
+    run.writer.save(
         run_state(training, run),
         model_tensors(training.model),
         optimizer | rng_tensors(training.backend.device),
     )
-    with writing(run.folder):
-        prune(run.folder, training.config.train)
+
+
+def prepare_saves(training: Training, run: Run) -> None:
+    """Reserva lo que los guardados necesitan, si quedan pasos, para que ninguno se lo encuentre.
+
+    Raises:
+        CheckpointError: en el disco no caben los checkpoints de este entrenamiento.
+    """
+    if training.counters.step < training.config.train.steps:
+        moments = expected_moments(training.model)
+        run.writer.prepare(
+            model_tensors(training.model), moments | rng_tensors(training.backend.device)
+        )
 
 
 def run_state(training: Training, run: Run) -> dict[str, Any]:
@@ -157,36 +158,6 @@ def run_state(training: Training, run: Run) -> dict[str, Any]:
         "segments": run.segments,
         "config": config.model_dump(mode="json"),
     }
-
-
-def _restore(training: Training, found: Found) -> dict[str, Tensor]:
-    """Repone pesos, optimizador, escala y cuentas, y devuelve el azar guardado, sin tocarlo.
-
-    Los tensores se leen en CPU, se copian y se sueltan: en la GPU nunca hay dos modelos.
-    """
-    load_model_tensors(training.model, read_tensors(found.path / MODEL), found.path / MODEL)
-    moments = read_tensors(found.path / OPTIMIZER)
-    rng = {name: moments.pop(name) for name in list(moments) if name.startswith(RNG_PREFIX)}
-    load_optimizer_tensors(training.model, training.optimizer, moments, found.path / OPTIMIZER)
-    try:
-        training.counters = Counters(**found.state["counters"])
-        if training.scaler.is_enabled():
-            training.scaler.load_state_dict(found.state["scaler"])
-    except (TypeError, KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{found.path} tiene un estado incompleto: {error}") from error
-    if bool(moments) != (training.counters.optimizer_steps > 0):
-        raise CheckpointError(
-            f"{found.path / OPTIMIZER} no casa con los {training.counters.optimizer_steps} pasos "
-            "de optimizador que dice el estado"
-        )
-    return rng
-
-
-def _restore_rng(training: Training, found: Found, rng: Mapping[str, Tensor]) -> None:
-    # En otro tipo de dispositivo el azar es otro generador: queda el recién sembrado, y el
-    # segmento nuevo ya dice que la igualdad acaba aquí.
-    if found.state["config"]["hardware"]["device"] == training.config.hardware.device:
-        load_rng_tensors(training.backend.device, rng, found.path / OPTIMIZER)
 
 
 def _check_identity(found: Found, config: Config) -> None:
