@@ -6,8 +6,10 @@ declara `dvc.yaml` en las dependencias de cada etapa (una prueba las compara).
 
 import ast
 import hashlib
+import os
 import platform
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,6 +22,8 @@ from enlace.errors import InputsChangedError
 from enlace.files import sha256_file, sha256_json
 
 PACKAGES = ("enlace", "stages")
+PATCHED = (*PACKAGES, "configs", "dvc.yaml", "data/sample", "data/raw.dvc")
+"""Lo que decide un resultado y va en git: si no está guardado, el manifiesto lleva un parche."""
 _TRACKED_VERSIONS = ("torch", "numpy", "safetensors", "tokenizers", "pydantic")
 
 
@@ -85,18 +89,52 @@ def code_fingerprints(files: Iterable[Path], root: Path = Path()) -> dict[str, s
 
 
 def git_state(root: Path = Path()) -> dict[str, Any]:
-    """El commit y, si hay cambios sin guardar, el SHA-256 del diff; nulos fuera de git."""
+    """El commit y, si hay cambios sin guardar, el SHA-256 de `code_patch`; nulos fuera de git."""
     commit = _git(root, "rev-parse", "HEAD")
-    diff = _git(root, "diff", "HEAD", "--binary", "--", *PACKAGES, "configs", "dvc.yaml")
+    patch = code_patch(root)
     return {
         "commit": commit.decode().strip() if commit else None,
-        "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
+        "diff_sha256": hashlib.sha256(patch).hexdigest() if patch else None,
     }
 
 
-def _git(root: Path, *arguments: str) -> bytes | None:
+def code_patch(root: Path = Path()) -> bytes:
+    """El parche (`git apply`) de HEAD a lo que hay ahora; vacío si no hay cambios o no hay git.
+
+    Cubre el código, la configuración, la tubería y el texto que va en git, con los ficheros nuevos
+    que git aún no sigue. `params.yaml` no: el manifiesto guarda la configuración entera.
+    """
+    objects = _git(root, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    existing = [path for path in PATCHED if (root / path).exists()]
+    if objects is None or not existing:
+        return b""
+    with tempfile.TemporaryDirectory(prefix="enlace-git-") as folder:
+        # Un índice y un almacén de usar y tirar: el repositorio no se toca.
+        apart = {
+            "GIT_INDEX_FILE": f"{folder}/index",
+            "GIT_OBJECT_DIRECTORY": folder,
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": objects.decode().strip(),
+        }
+        if _git(root, "read-tree", "HEAD", environment=apart) is None:
+            return b""
+        _git(root, "add", "--all", "--", *existing, environment=apart)
+        limits = ("--", *PATCHED)
+        patch = _git(
+            root, "diff", "--cached", "--binary", "--no-ext-diff", "HEAD", *limits,
+            environment=apart,
+        )  # fmt: skip
+    return patch or b""
+
+
+def _git(root: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes | None:
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=False)
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=root,
+            env={**os.environ, **(environment or {})},
+            capture_output=True,
+            check=False,
+        )
     except FileNotFoundError:
         return None
     return done.stdout if done.returncode == 0 else None

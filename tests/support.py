@@ -53,6 +53,9 @@ _TINY: dict[str, Any] = {
     "train": {
         "name": "prueba",
         "seed": 7,
+        "init_from": "",
+        "init_sha256": "",
+        "init_state": "weights",
         "steps": 20,
         "tokens_per_step": 256,
         "optimizer": "adamw",
@@ -77,6 +80,10 @@ _TINY: dict[str, Any] = {
         "save_every": 5,
         "keep_last": 2,
         "keep_every": 0,
+        "save_background": True,
+        "save_retries": 1,
+        "save_retry_seconds": 0.0,
+        "max_failed_saves": 2,
     },
     "data": {
         "name": "prueba",
@@ -89,6 +96,8 @@ _TINY: dict[str, Any] = {
         "genre_column": "",
         "license_column": "",
         "on_bad_bytes": "skip",
+        "max_record_megabytes": 1.0,
+        "max_document_megabytes": 1.0,
         "rules": {
             "mojibake": False,
             "html": False,

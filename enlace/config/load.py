@@ -42,7 +42,21 @@ def load_config(path: str | Path) -> Config:
         ConfigError: cualquier fallo, con campo, valor, fichero y remedio.
     """
     values, origins = load_values(Path(path))
-    return validate(values, origins, str(path))
+    config = validate(values, origins, str(path))
+    if Path(path).name == PARAMS_FILE.name:
+        _check_parent_resolved(config, str(path))
+    return config
+
+
+def _check_parent_resolved(config: Config, path: str) -> None:
+    """Un `params.yaml` dice de qué contenido parte, no solo en qué carpeta está."""
+    train = config.train
+    if train.init_from and not train.init_sha256:
+        raise ConfigError(
+            f"{path}: train.init_from = {show(train.init_from)} sin train.init_sha256, el resumen "
+            f"de su contenido; escríbelos los dos con `make params RUN={config.run_name} "
+            f'SET="train.init_from={train.init_from}"`'
+        )
 
 
 def load_values(path: Path) -> tuple[dict[str, Any], dict[str, str]]:

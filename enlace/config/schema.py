@@ -20,6 +20,7 @@ from enlace.config.corpus import (
 from enlace.config.fields import (
     Count,
     CountOrZero,
+    DigestOrEmpty,
     Fraction,
     Name,
     Pattern,
@@ -110,11 +111,30 @@ class TrainConfig(Section):
     """La receta: cuántos tokens, con qué optimizador y con qué calendario."""
 
     operational = frozenset(
-        {"name", "log_every", "eval_every", "eval_tokens", "save_every", "keep_last", "keep_every"}
+        {
+            "name",
+            "init_from",
+            "log_every",
+            "eval_every",
+            "eval_tokens",
+            "save_every",
+            "keep_last",
+            "keep_every",
+        }
+        | {"save_background", "save_retries", "save_retry_seconds", "max_failed_saves"}
     )
 
     name: Name = Field(description="nombre de la receta")
     seed: CountOrZero = Field(description="semilla de pesos, orden de datos y dropout")
+    init_from: str = Field(
+        description="checkpoint o modelo del que se parte; vacío para empezar de cero"
+    )
+    init_sha256: DigestOrEmpty = Field(
+        description="resumen de lo que se toma de init_from; lo escribe `make params`"
+    )
+    init_state: Literal["weights", "all"] = Field(
+        description="qué se toma: los pesos, o también el optimizador y el paso"
+    )
     steps: Count = Field(description="pasos de optimizador")
     tokens_per_step: Count = Field(description="tokens por paso de optimizador")
     optimizer: Literal["adamw"] = Field(description="optimizador")
@@ -145,6 +165,14 @@ class TrainConfig(Section):
     keep_every: CountOrZero = Field(
         description="pasos entre checkpoints que no se borran; con 0, ninguno"
     )
+    save_background: bool = Field(description="escribir los checkpoints mientras se entrena")
+    save_retries: CountOrZero = Field(description="nuevos intentos de un guardado que falla")
+    save_retry_seconds: PositiveOrZero = Field(
+        description="espera antes del primer nuevo intento, en segundos; después se dobla"
+    )
+    max_failed_saves: Count = Field(
+        description="guardados fallidos seguidos que detienen el entrenamiento"
+    )
 
     @property
     def warmup_steps(self) -> int:
@@ -160,7 +188,9 @@ class TrainConfig(Section):
 
     def identity_values(self) -> dict[str, Any]:
         """Como en las demás secciones, con calentamiento y decaimiento ya en pasos."""
-        resolved = {"warmup": self.warmup_steps, "decay": self.decay_steps}
+        resolved: dict[str, Any] = {"warmup": self.warmup_steps, "decay": self.decay_steps}
+        if not self.init_sha256:
+            resolved["init_state"] = None  # de cero, lo que se tomaría da igual
         return super().identity_values() | resolved
 
     @model_validator(mode="after")
@@ -175,6 +205,15 @@ class TrainConfig(Section):
                 f"train.warmup = {self.warmup_steps} pasos y train.decay = {self.decay_steps} "
                 f"pasos no caben juntos en train.steps = {self.steps}; reduce train.warmup o "
                 "train.decay, o alarga train.steps"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parent_is_named(self) -> Self:
+        if self.init_sha256 and not self.init_from:
+            raise SettingError(
+                f"train.init_sha256 = {self.init_sha256} sin train.init_from; pon en "
+                "train.init_from de dónde se parte, o vacía los dos para empezar de cero"
             )
         return self
 
@@ -237,8 +276,14 @@ class DataConfig(Section):
     text_column: Text = Field(description="campo de texto en jsonl y parquet")
     genre_column: str = Field(description="campo del género, para los informes; vacío si no hay")
     license_column: str = Field(description="campo de la licencia; vacío si no hay")
-    on_bad_bytes: Literal["skip", "fail"] = Field(
-        description="qué hacer con un documento que no es UTF-8"
+    on_bad_bytes: Literal["detect", "skip", "fail"] = Field(
+        description="qué hacer con lo que no es UTF-8: averiguar qué es, dejarlo fuera o parar"
+    )
+    max_record_megabytes: Positive = Field(
+        description="registro, página o línea de jsonl más grande que se lee, en MB"
+    )
+    max_document_megabytes: Positive = Field(
+        description="MB de un texto desde los que se corta en varios documentos"
     )
     rules: RulesConfig
     dedup: DedupConfig

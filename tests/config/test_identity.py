@@ -37,12 +37,17 @@ OPERATIONAL = {
     "hardware.preflight.kwh_price",
     "model.name",
     "train.name",
+    "train.init_from",
     "train.log_every",
     "train.eval_every",
     "train.eval_tokens",
     "train.save_every",
     "train.keep_last",
     "train.keep_every",
+    "train.save_background",
+    "train.save_retries",
+    "train.save_retry_seconds",
+    "train.max_failed_saves",
     "data.name",
     "data.downloads",
     "data.workers",
@@ -82,6 +87,8 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "model.n_kv_head": ({}, 1),
     "model.d_model": ({}, 64),
     "model.seq_len": ({}, 64),
+    "train.init_sha256": ({"train.init_from": "padre"}, "a" * 64),
+    "train.init_state": ({"train.init_from": "padre", "train.init_sha256": "a" * 64}, "all"),
     "train.tokens_per_step": ({}, 512),
     "train.optimizer": ({}, None),
     "train.schedule": ({}, "cosine"),
@@ -137,10 +144,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "0f7e9e8bf6ddc6cfaedd1bafbecd9b8c1fbeda4da8f3a2707146df354e1bc9b4"
+        "6f137cde7586dafbec674ec503197c447003a169d038815519fd9dd6f25abea3"
     )
     assert make_config().fingerprint() == (
-        "928c5c8741f864e5118639c2879bd9b3ee11d15128baa0541696c1a279c2fe71"
+        "8f7aa64d1a710a69f6a7123676247a501c3c0f5c91b135674740e6ad20cfe54b"
     )
 
 
