@@ -26,7 +26,9 @@ def main() -> None:
         sizes = bytes_per_id(tokenizer, config.model.vocab_size)
         report = EvaluationReport(
             figures=evaluate_loss(model, batches, backend, sizes),
-            samples=generate_samples(model, tokenizer, evaluation, backend),
+            samples=generate_samples(
+                model, tokenizer, evaluation, backend, chat=config.data.format == "chat"
+            ),
             evaluation=evaluation,
             vocab_size=config.model.vocab_size,
             lineage=lineage_of(read_manifest(MODEL)),

@@ -5,13 +5,13 @@ asistente y su `<|im_end|>`. Los marcadores son ids que pone el programa: si el 
 "<|im_end|>", se codifica como texto y no cierra nada.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from enlace.data.documents import Turn
-from enlace.data.tokenizer import Ids
+from enlace.data.documents import Role, Turn
+from enlace.data.tokenizer import Ids, TextTokenizer
 
 
 class TurnMarkers(NamedTuple):
@@ -21,6 +21,28 @@ class TurnMarkers(NamedTuple):
     end: int
     roles: dict[str, Ids]
     newline: Ids
+
+
+def turn_markers(tokenizer: TextTokenizer) -> TurnMarkers:
+    """Los marcadores de un tokenizador."""
+    roles = get_args(Role)
+    encoded = tokenizer.encode_arrays([*(f"{role}\n" for role in roles), "\n"])
+    return TurnMarkers(
+        tokenizer.turn_start_id,
+        tokenizer.turn_end_id,
+        dict(zip(roles, encoded, strict=False)),
+        encoded[-1],
+    )
+
+
+def render_question(content: list[int], markers: TurnMarkers) -> list[int]:
+    """Un turno de usuario y la apertura de la respuesta: lo que se da al modelo para que conteste.
+
+    Es el principio exacto de lo que `render_turns` hace con esa pregunta y cualquier respuesta.
+    """
+    question = np.array(content, dtype=np.uint32)
+    ids, _ = render_turns((Turn("user", ""),), [question], markers)
+    return [*map(int, ids), markers.start, *map(int, markers.roles["assistant"])]
 
 
 def render_turns(

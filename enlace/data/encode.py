@@ -9,7 +9,7 @@ import fastokens
 import numpy as np
 import numpy.typing as npt
 
-from enlace.data.chat import TurnMarkers, learned_bytes, render_turns
+from enlace.data.chat import TurnMarkers, learned_bytes, render_turns, turn_markers
 from enlace.data.corpus import CorpusDocument
 from enlace.data.tokenizer import Ids, TextTokenizer, Tokenizer, load_tokenizer
 from enlace.errors import DataError
@@ -66,7 +66,7 @@ class Encoder:
             if settings.fast:
                 self._fast = FastEncoder(self._reference)
                 self._check(_HARD_TEXTS, "los casos de prueba")
-            self._markers = _turn_markers(self._reference)
+            self._markers = turn_markers(self._reference)
         if settings.format == "chat" and self._markers is None:
             raise DataError(
                 "data.format=chat necesita tokens de turno y el tokenizador de bytes no los tiene; "
@@ -179,14 +179,3 @@ def batches_of(documents: Iterable[CorpusDocument]) -> Iterator[list[CorpusDocum
         characters += len(document.text)
     if batch:
         yield batch
-
-
-def _turn_markers(tokenizer: TextTokenizer) -> TurnMarkers:
-    roles = ("system", "user", "assistant")
-    encoded = tokenizer.encode_arrays([*(f"{role}\n" for role in roles), "\n"])
-    return TurnMarkers(
-        tokenizer.turn_start_id,
-        tokenizer.turn_end_id,
-        dict(zip(roles, encoded, strict=False)),
-        encoded[-1],
-    )

@@ -1,5 +1,6 @@
 """Muestras: el modelo continúa los principios de texto de la configuración."""
 
+import itertools
 import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -8,7 +9,8 @@ import torch
 
 from enlace.backends import Backend
 from enlace.config.schema import EvaluationConfig
-from enlace.data.tokenizer import Tokenizer
+from enlace.data.chat import render_question, turn_markers
+from enlace.data.tokenizer import TextTokenizer, Tokenizer
 from enlace.errors import ConfigError
 from enlace.evaluation.loss import evaluation_mode
 from enlace.files import sha256_json
@@ -29,9 +31,15 @@ class Sample(NamedTuple):
 
 
 def generate_samples(
-    model: Transformer, tokenizer: Tokenizer, evaluation: EvaluationConfig, backend: Backend
+    model: Transformer,
+    tokenizer: Tokenizer,
+    evaluation: EvaluationConfig,
+    backend: Backend,
+    chat: bool = False,
 ) -> list[Sample]:
     """Continúa cada principio de `evaluation.prompts`, en su orden.
+
+    Con `chat`, cada principio es el turno de un usuario y la continuación, la respuesta.
 
     El azar de cada muestra sale de la semilla y de su propio principio: quitar o mover uno no
     cambia la continuación de los demás, y dos principios no comparten sorteos (un modelo que
@@ -42,22 +50,29 @@ def generate_samples(
         tokenizer: el tokenizador con que se entrenó.
         evaluation: principios, tokens nuevos, temperatura (0: voraz), top_k (0: todos) y semilla.
         backend: dispositivo, autocast y atención.
+        chat: si el modelo se entrenó con conversaciones (`data.format`: chat).
 
     Raises:
         ConfigError: si un principio y su continuación no caben en `model.seq_len`.
     """
-    encoded = [encode_prompt(tokenizer, prompt) for prompt in evaluation.prompts]
+    encoded = [encode_prompt(tokenizer, prompt, chat) for prompt in evaluation.prompts]
     _check_lengths(encoded, evaluation, model.config.seq_len)
+    stop_ids = [tokenizer.eos_id]
+    if chat and isinstance(tokenizer, TextTokenizer):
+        stop_ids.append(tokenizer.turn_end_id)
     with evaluation_mode(model), torch.no_grad(), backend.sdpa(), backend.autocast():
         return [
-            _continue(model, tokenizer, prompt, ids, evaluation, backend.device)
+            _continue(model, tokenizer, prompt, ids, stop_ids, evaluation, backend.device)
             for prompt, ids in zip(evaluation.prompts, encoded, strict=True)
         ]
 
 
-def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Los ids de un principio, normalizado a NFC como el corpus."""
-    return tokenizer.encode(unicodedata.normalize("NFC", prompt))
+def encode_prompt(tokenizer: Tokenizer, prompt: str, chat: bool = False) -> list[int]:
+    """Los ids de un principio, normalizado como el corpus; con `chat`, dentro de la plantilla."""
+    ids = tokenizer.encode(unicodedata.normalize("NFC", prompt))
+    if chat and isinstance(tokenizer, TextTokenizer):
+        return render_question(ids, turn_markers(tokenizer))
+    return ids
 
 
 def _check_lengths(encoded: Iterable[list[int]], evaluation: EvaluationConfig, limit: int) -> None:
@@ -76,6 +91,7 @@ def _continue(
     tokenizer: Tokenizer,
     prompt: str,
     ids: list[int],
+    stop_ids: list[int],
     evaluation: EvaluationConfig,
     device: torch.device,
 ) -> Sample:
@@ -86,10 +102,10 @@ def _continue(
         evaluation.max_new_tokens,
         evaluation.temperature,
         evaluation.top_k,
-        stop_ids=(tokenizer.eos_id,),
+        stop_ids=stop_ids,
         generator=generator,
     )
     new_ids: list[int] = output_BT[0, len(ids) :].tolist()
-    finished = tokenizer.eos_id in new_ids
-    shown = new_ids[: new_ids.index(tokenizer.eos_id)] if finished else new_ids
+    shown = list(itertools.takewhile(lambda token: token not in stop_ids, new_ids))
+    finished = len(shown) < len(new_ids)
     return Sample(prompt, tokenizer.decode(shown), len(new_ids), finished)

@@ -17,7 +17,7 @@ _MAX_SEED = 2**63 - 1
 def continue_text(
     folder: Path, prompt: str, *, max_new_tokens: int, temperature: float, top_k: int, seed: int
 ) -> str:
-    """`prompt` seguido de lo que escribe el modelo de `folder`.
+    """`prompt` seguido de lo que escribe el modelo de `folder`; si conversa, solo su respuesta.
 
     La longitud se recorta a lo que cabe en el contexto del modelo.
 
@@ -35,7 +35,8 @@ def continue_text(
     backend = _open(load_config(folder / CONFIG).hardware)
     model, config = load_model(folder, backend.sdpa_backend, backend.device)
     tokenizer = load_tokenizer(folder)
-    length, limit = len(encode_prompt(tokenizer, prompt)), config.model.seq_len
+    chat = config.data.format == "chat"
+    length, limit = len(encode_prompt(tokenizer, prompt, chat)), config.model.seq_len
     if not 0 < length < limit:
         raise ConfigError(
             f"el texto ocupa {length} tokens y este modelo admite entre 1 y {limit - 1}; "
@@ -48,8 +49,8 @@ def continue_text(
         top_k=top_k,
         seed=seed,
     )
-    sample = generate_samples(model, tokenizer, settings, backend)[0]
-    return sample.prompt + sample.continuation
+    sample = generate_samples(model, tokenizer, settings, backend, chat)[0]
+    return sample.continuation if chat else sample.prompt + sample.continuation
 
 
 def _check_request(prompt: str, temperature: float, seed: int) -> None:
