@@ -10,7 +10,7 @@ from enlace.config.schema import Config
 from enlace.errors import PreflightError
 from enlace.files import sha256_json, write_json
 from enlace.preflight.energy import POWER_LIMIT
-from enlace.preflight.health import judge_health
+from enlace.preflight.health_rules import judge_health
 from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
 from enlace.reports.text import integer, percent, size
 

@@ -7,9 +7,8 @@ from enlace.preflight.health import (
     ActivationPeak,
     Health,
     PrecisionGap,
-    judge_health,
-    lower_bound,
 )
+from enlace.preflight.health_rules import judge_health, lower_bound
 from tests.preflight.support_preflight import health, peaks, scaling, window
 from tests.support import make_config
 

@@ -7,7 +7,8 @@ from enlace.backends import Backend, open_device
 from enlace.config.schema import Config
 from enlace.data.streams import Batch
 from enlace.model.layers import Block
-from enlace.preflight.health import Health, judge_health
+from enlace.preflight.health import Health
+from enlace.preflight.health_rules import judge_health
 from enlace.preflight.probes import (
     SMALLEST_NORMAL,
     best_exponent,
