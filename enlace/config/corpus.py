@@ -129,6 +129,9 @@ class DedupConfig(Section):
     threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         description="parecido de Jaccard desde el que dos documentos son casi iguales"
     )
+    split_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="parecido desde el que dos documentos no se separan en train y val"
+    )
     ngram: Count = Field(description="palabras por fragmento comparado")
     bands: Count = Field(description="bandas de LSH")
     rows: Count = Field(description="valores de MinHash por banda")

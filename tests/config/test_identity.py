@@ -144,10 +144,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "6f137cde7586dafbec674ec503197c447003a169d038815519fd9dd6f25abea3"
+        "f396e5c90b395203e1c42347e5d45fbfa87a09acefbbf9a649c92886ced07113"
     )
     assert make_config().fingerprint() == (
-        "8f7aa64d1a710a69f6a7123676247a501c3c0f5c91b135674740e6ad20cfe54b"
+        "0fea33a7f57b3aae75f0809c7854050270a73707d23dd0e7159e89c54d9437f1"
     )
 
 
