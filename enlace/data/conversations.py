@@ -9,7 +9,7 @@ from typing import Any, cast, get_args
 
 from enlace.data.documents import Role, Turn
 
-_FIELDS = ("messages", "turns", "conversations")
+CONVERSATION_FIELDS = ("messages", "turns", "conversations")
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {
     "human": "user",
     "gpt": "assistant",
@@ -23,7 +23,7 @@ def read_turns(record: dict[str, Any]) -> tuple[Turn, ...] | str:
 
     Una clave `system` del registro (texto no vacío) es el primer turno, si no hay otro de sistema.
     """
-    field = next((name for name in _FIELDS if name in record), None)
+    field = next((name for name in CONVERSATION_FIELDS if name in record), None)
     if field is None:
         return "falta el campo «messages» (o «turns», o «conversations»)"
     messages = record[field]

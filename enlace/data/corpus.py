@@ -16,7 +16,8 @@ from enlace.config.schema import DataConfig
 from enlace.data.clean import Cleaner
 from enlace.data.documents import Document, Rejection, Turn
 from enlace.data.identity import document_id, split_of
-from enlace.data.text import ReadOptions, iterate_documents, read_lines
+from enlace.data.readers.blocks import read_lines
+from enlace.data.text import iterate_documents
 from enlace.errors import DataError
 from enlace.files import atomic_dir, write_json
 
@@ -40,7 +41,6 @@ def build_corpus(source_dir: Path, out_dir: Path, data: DataConfig) -> dict[str,
     Raises:
         DataError: nada que leer, fichero dañado, o una de las dos partes queda vacía.
     """
-    options = ReadOptions(data.include, data.format, data.text_column, data.on_bad_bytes)
     cleaner = Cleaner(data)
     read = {"documents": 0, "bytes": 0}
     with atomic_dir(out_dir) as folder:
@@ -48,7 +48,7 @@ def build_corpus(source_dir: Path, out_dir: Path, data: DataConfig) -> dict[str,
             writers = {
                 split: stack.enter_context(_Writer(corpus_file(folder, split))) for split in SPLITS
             }
-            for item in iterate_documents(source_dir, options):
+            for item in iterate_documents(source_dir, data):
                 if isinstance(item, Rejection):
                     cleaner.reject(item)
                     continue

@@ -5,7 +5,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from enlace.config.corpus import SourceConfig
 from enlace.data.documents import Rejection
+from enlace.data.formats import refusal
 from enlace.errors import DataError
 
 # Con `cache.type = symlink` DVC deja en data/raw enlaces a su caché, que está fuera de la carpeta.
@@ -51,6 +53,44 @@ def select_files(
     if not files:
         raise DataError(_nothing_matched(source_dir, include, refused, extensions))
     return Selection(tuple(files), tuple(refused))
+
+
+def assign_sources(selection: Selection, sources: tuple[SourceConfig, ...]) -> tuple[int, ...]:
+    """Para cada fichero elegido, la primera entrada de `sources` con la que casa, o −1.
+
+    Raises:
+        DataError: una entrada no se queda con ningún fichero, o dos se llaman igual.
+    """
+    compiled = [
+        [re.compile(glob_to_regex(pattern)) for pattern in source.include] for source in sources
+    ]
+
+    def claims(name: str) -> list[int]:
+        return [
+            index
+            for index, patterns in enumerate(compiled)
+            if any(pattern.match(name) for pattern in patterns)
+        ]
+
+    claimed = [claims(name) for name in selection.files]
+    origins = tuple(indices[0] if indices else -1 for indices in claimed)
+    names = [source.name for source in sources]
+    for index, source in enumerate(sources):
+        if index in origins:
+            continue
+        patterns = ", ".join(source.include)
+        rival = next((indices[0] for indices in claimed if index in indices), None)
+        refused = next((r for r in selection.refused if index in claims(r.source)), None)
+        if rival is not None:
+            reason = f"ya están en {names[rival]}, que va antes; pon primero la más concreta"
+        elif refused is not None:
+            reason = f"no se pueden leer ({refused.source}: {refused.detail})"
+        else:
+            reason = "no hay; corrige los patrones, amplía data.include o quita la entrada"
+        raise DataError(f"data.sources, «{source.name}»: los ficheros de {patterns} {reason}")
+    if repeated := next((name for name in names if names.count(name) > 1), None):
+        raise DataError(f"data.sources nombra dos veces «{repeated}»; cambia uno de los nombres")
+    return origins
 
 
 def glob_to_regex(pattern: str) -> str:
@@ -113,8 +153,7 @@ def _refuse(source_dir: Path, name: str, extensions: tuple[str, ...]) -> Rejecti
     if not path.is_file():
         return Rejection("unknown_format", name, "no es un fichero corriente", 0)
     if not name.lower().endswith(extensions):
-        detail = f"extensión desconocida {''.join(path.suffixes[-2:]) or '(ninguna)'}"
-        return Rejection("unknown_format", name, detail, path.stat().st_size)
+        return Rejection("unknown_format", name, refusal(name), path.stat().st_size)
     return None
 
 

@@ -5,11 +5,11 @@ import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from enlace.config.schema import Config
+from enlace.config.schema import Config, DataConfig
 from enlace.data.corpus import build_corpus
 from enlace.data.documents import Document, Rejection
 from enlace.data.sharding import build_shards
-from enlace.data.text import ReadOptions, iterate_documents
+from enlace.data.text import iterate_documents
 from enlace.data.vocabulary import build_tokenizer
 from tests.support import make_config
 
@@ -64,10 +64,17 @@ def write_tree(folder: Path, files: dict[str, Prose]) -> Path:
     return folder
 
 
+def data_config(**changes: Any) -> DataConfig:
+    """La configuración de datos que lee todo lo de la carpeta, con cambios por nombre de clave."""
+    values = {"data.include": ["**/*"]} | {f"data.{key}": value for key, value in changes.items()}
+    if changes.get("format") == "chat":
+        values |= bpe()
+    return make_config(values).data
+
+
 def read_all(folder: Path, **changes: Any) -> tuple[list[Document], list[Rejection]]:
     """Los documentos y los rechazos de una carpeta."""
-    options = ReadOptions(("**/*",), "text", "text", "skip")._replace(**changes)
-    items = list(iterate_documents(folder, options))
+    items = list(iterate_documents(folder, data_config(**changes)))
     documents = [item for item in items if isinstance(item, Document)]
     return documents, [item for item in items if isinstance(item, Rejection)]
 

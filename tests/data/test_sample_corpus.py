@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from enlace.data.formats import extensions
 from enlace.data.rules.characters import normalize
 from enlace.data.selection import select_files
-from enlace.data.text import extensions
 
 _SAMPLE = Path(__file__).parents[2] / "data" / "sample"
 _MIN_BYTES = 150_000

@@ -104,10 +104,10 @@ def test_valen_los_enlaces_interiores_y_los_de_la_cache_de_dvc(tmp_path: Path) -
 
 
 def test_si_nada_casa_el_error_nombra_los_patrones(tmp_path: Path) -> None:
-    write_tree(tmp_path, {"a.md": "x"})
+    write_tree(tmp_path, {"a.dat": "x"})
     with pytest.raises(DataError, match=r"data\.include \(\*\.txt\)"):
         select_files(tmp_path, ("*.txt",), _EXTENSIONS)
-    with pytest.raises(DataError, match=r"a\.md: extensión desconocida \.md"):
+    with pytest.raises(DataError, match=r"a\.dat: extensión desconocida \.dat"):
         select_files(tmp_path, ("*",), _EXTENSIONS)
     with pytest.raises(DataError, match="no existe la carpeta"):
         select_files(tmp_path / "nada", ("*",), _EXTENSIONS)

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from enlace.data.documents import Turn
-from enlace.data.text import read_lines
+from enlace.data.readers.blocks import read_lines
 from enlace.errors import DataError
 from tests.data.builders import Prose, read_all, write_tree
 
@@ -26,7 +26,10 @@ def _zst(content: bytes) -> bytes:
         ("a.txt.gz", gzip.compress(_TEXT.encode(), mtime=0)),
         ("a.txt.zst", _zst(_TEXT.encode())),
         ("partido.txt.zst", _zst(_TEXT[:7].encode()) + _zst(_TEXT[7:].encode())),
-        ("partido.txt.gz", gzip.compress(_TEXT[:7].encode(), mtime=0) + gzip.compress(_TEXT[7:].encode(), mtime=0)),
+        (
+            "partido.txt.gz",
+            gzip.compress(_TEXT[:7].encode(), mtime=0) + gzip.compress(_TEXT[7:].encode(), mtime=0),
+        ),
     ],
 )
 def test_un_txt_es_un_documento(tmp_path: Path, name: str, content: bytes) -> None:
@@ -83,7 +86,7 @@ def test_los_bytes_que_no_son_utf8_se_nombran_con_su_posicion(tmp_path: Path) ->
     ]
     assert "0xE9 en la posición 6" in rejections[0].detail
     assert f"0xF1 en la posición {len(record) + 1 + broken.index(0xF1)}" in rejections[1].detail
-    with pytest.raises(DataError, match=r"a\.txt: no es UTF-8.*on_bad_bytes: skip"):
+    with pytest.raises(DataError, match=r"a\.txt: no es UTF-8.*on_bad_bytes: detect"):
         read_all(tmp_path, on_bad_bytes="fail")
 
 
@@ -111,7 +114,7 @@ def test_un_registro_malo_se_cuenta_con_su_linea(tmp_path: Path) -> None:
     assert [r.rule for r in rejections] == rules
     details = " | ".join(r.detail for r in rejections)
     assert "JSON inválido" in details
-    assert "falta el campo «text» (tiene otro)" in details
+    assert "falta el campo «text» (no tiene ninguno de texto)" in details
 
 
 def test_un_jsonl_sin_registros_se_cuenta_como_vacio(tmp_path: Path) -> None:
@@ -175,5 +178,5 @@ def test_las_lineas_no_dependen_de_los_bloques(
         expected.append((number, offset, line))
         offset += len(line) + 1
     for block in (1, 2, 5, 1000):
-        monkeypatch.setattr("enlace.data.text._BLOCK", block)
+        monkeypatch.setattr("enlace.data.readers.blocks._BLOCK", block)
         assert list(read_lines(path)) == expected

@@ -1,0 +1,105 @@
+"""Parquet: filas de las columnas que hacen falta, por grupos pequeños."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from enlace.config.schema import DataConfig
+from enlace.data.conversations import CONVERSATION_FIELDS
+from enlace.data.documents import Rejection
+from enlace.data.readers.blocks import read_blocks
+from enlace.data.readers.records import RawRecord
+from enlace.errors import DataError
+
+_BATCH_ROWS = 64
+_BUFFER = 1 << 20
+
+
+def read_rows(
+    path: Path, name: str, origin: int, data: DataConfig, limit: int
+) -> Iterator[RawRecord | Rejection]:
+    """Las filas de `path` como diccionarios, con su número desde 1.
+
+    Un parquet comprimido por fuera se descomprime antes en un fichero temporal, porque hay que
+    saltar dentro de él.
+
+    Raises:
+        DataError: el fichero está dañado o no tiene las columnas.
+    """
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with _seekable(path) as stream:
+            table = parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
+            columns = _columns(path, table.schema_arrow.names, data)
+            number = 0
+            for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+                for row in range(batch.num_rows):
+                    number += 1
+                    source = f"{name}:{number}"
+                    size = sum(column.slice(row, 1).nbytes for column in batch.columns)
+                    if size > limit:
+                        detail = (
+                            f"una sola fila de {size / 1e6:.1f} MB; pártela o sube "
+                            "data.max_record_megabytes"
+                        )
+                        yield Rejection("too_long", source, detail, size)
+                        continue
+                    values = {
+                        column: _plain(batch.column(index)[row].as_py())
+                        for index, column in enumerate(batch.schema.names)
+                    }
+                    yield RawRecord("record", values, source, number - 1, origin)
+            if not number:
+                yield Rejection("empty", name, "no tiene ninguna fila", 0)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} no es un parquet entero ({error}); vuelve a descargarlo"
+        ) from error
+
+
+def _columns(path: Path, names: list[str], data: DataConfig) -> list[str]:
+    present = set(names)
+    if data.format == "chat":
+        wanted = [name for name in CONVERSATION_FIELDS if name in present]
+        wanted += ["system"] if wanted and "system" in present else []
+        missing = " o ".join(CONVERSATION_FIELDS)
+    else:
+        wanted = [_top(data.text_column, present)]
+        missing = data.text_column
+    if not wanted or wanted[0] not in present:
+        raise DataError(
+            f"{path} no tiene la columna «{missing}»; tiene {', '.join(names)}; revisa "
+            "data.text_column"
+        )
+    extra = (_top(column, present) for column in (data.genre_column, data.license_column) if column)
+    return list(dict.fromkeys([*wanted, *(column for column in extra if column in present)]))
+
+
+def _top(column: str, present: set[str]) -> str:
+    return column if column in present else column.partition(".")[0]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return value
+    return value
+
+
+@contextmanager
+def _seekable(path: Path) -> Iterator[IO[bytes]]:
+    if path.suffix.lower() == ".parquet":
+        with path.open("rb") as stream:
+            yield stream
+        return
+    with tempfile.TemporaryFile() as copy:
+        for block in read_blocks(path):
+            copy.write(block)
+        copy.seek(0)
+        yield copy
