@@ -23,9 +23,16 @@ class Selection(NamedTuple):
 
 
 def select_files(
-    source_dir: Path, include: tuple[str, ...], extensions: tuple[str, ...]
+    source_dir: Path,
+    include: tuple[str, ...],
+    extensions: tuple[str, ...],
+    exclude: tuple[str, ...] = (),
+    key: str = "data.include",
 ) -> Selection:
     """Elige los ficheros de `source_dir` que casan con algún patrón de `include`.
+
+    Los que casan con alguno de `exclude` es como si no estuvieran. `key` es la clave de `include`,
+    para los mensajes.
 
     Los patrones son relativos y entienden `*`, `?`, `[...]` y `**`. Lo oculto (empieza por punto)
     nunca entra. El resultado va ordenado por la ruta en código Unicode, igual en toda máquina.
@@ -39,9 +46,15 @@ def select_files(
             f"no existe la carpeta de texto {source_dir}; créala (make corpus SRC=...) "
             "o cambia data.source"
         )
-    patterns = [re.compile(glob_to_regex(pattern)) for pattern in include]
+    wanted, unwanted = (
+        [re.compile(glob_to_regex(pattern)) for pattern in patterns]
+        for patterns in (include, exclude)
+    )
     matched = [
-        name for name in _walk(source_dir) if any(pattern.match(name) for pattern in patterns)
+        name
+        for name in _walk(source_dir)
+        if any(pattern.match(name) for pattern in wanted)
+        and not any(pattern.match(name) for pattern in unwanted)
     ]
     files, refused = [], []
     for name in sorted(matched):
@@ -51,7 +64,7 @@ def select_files(
         else:
             refused.append(problem)
     if not files:
-        raise DataError(_nothing_matched(source_dir, include, refused, extensions))
+        raise DataError(_nothing_matched(source_dir, include, refused, extensions, key))
     return Selection(tuple(files), tuple(refused))
 
 
@@ -174,15 +187,16 @@ def _nothing_matched(
     include: tuple[str, ...],
     refused: list[Rejection],
     extensions: tuple[str, ...],
+    key: str,
 ) -> str:
     globs = ", ".join(include)
     if refused:
         first = f"{refused[0].source}: {refused[0].detail}"
         return (
             f"ninguno de los {len(refused)} ficheros de {source_dir} que casan con "
-            f"data.include ({globs}) se puede leer ({first}); se leen {', '.join(extensions)}"
+            f"{key} ({globs}) se puede leer ({first}); se leen {', '.join(extensions)}"
         )
     return (
-        f"ningún fichero de {source_dir} casa con data.include ({globs}); "
+        f"ningún fichero de {source_dir} casa con {key} ({globs}); "
         "corrige los patrones o añade texto"
     )

@@ -14,7 +14,7 @@ from enlace.data.readers.encoding import Opened, open_text
 from enlace.data.readers.parse import parse_record
 from enlace.data.readers.records import Kind, RawRecord
 from enlace.data.readers.table import read_rows
-from enlace.data.selection import assign_sources, select_files
+from enlace.data.selection import Selection, assign_sources, select_files
 from enlace.errors import DataError
 
 _MEGABYTE = 10**6
@@ -42,6 +42,16 @@ class _File(NamedTuple):
         return Rejection("too_long", source, detail, size)
 
 
+def training_files(source_dir: Path, data: DataConfig) -> Selection:
+    """Los ficheros del corpus: los de `data.include` menos los textos de evaluación.
+
+    Raises:
+        DataError: lo que dice `select_files`.
+    """
+    excluded = data.contamination.include
+    return select_files(source_dir, data.include, extensions(data.format), excluded)
+
+
 def iterate_records(source_dir: Path, data: DataConfig) -> Iterator[Item]:
     """Recorre los registros de `source_dir` en orden estable, y lo que no se puede leer.
 
@@ -50,7 +60,7 @@ def iterate_records(source_dir: Path, data: DataConfig) -> Iterator[Item]:
             dañado, un jsonl o parquet del que no sirve ningún registro, o bytes ilegibles con
             `data.on_bad_bytes` = fail.
     """
-    selection = select_files(source_dir, data.include, extensions(data.format))
+    selection = training_files(source_dir, data)
     origins = assign_sources(selection, data.sources)
     yield from selection.refused
     for name, origin in zip(selection.files, origins, strict=True):
