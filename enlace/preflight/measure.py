@@ -30,10 +30,11 @@ from enlace.preflight.memory import MemoryGauge, open_gauge
 from enlace.preflight.probes import free_memory
 from enlace.preflight.synthetic import SyntheticStream, synthetic_batch
 from enlace.progress import TrainLog
-from enlace.train.checkpoint import is_milestone
-from enlace.train.resume import open_run, save_run
+from enlace.train.resume import open_run, reserve_saves, save_run
+from enlace.train.retention import kept_checkpoints, saved_steps
+from enlace.train.schedule import is_time
 from enlace.train.state import Training
-from enlace.train.trainer import StepResult, build_training, is_time, train_step
+from enlace.train.trainer import StepResult, build_training, train_step
 
 _MODEL_BYTES_PER_PARAMETER = 4
 _SLOW_PERCENTILE = 90
@@ -163,6 +164,7 @@ def rehearse(config: Config, backend: Backend, scratch: Path, tools: Instruments
     with gauge.phase("montaje"), watch.measure("build"):
         training = build_training(config, backend)
         run = open_run(training, stream, scratch, log, {})
+        reserve_saves(training, run)
     steps = run_steps(training, stream, config.hardware.preflight.steps, tools)
     if config.accumulation == 1:
         with gauge.phase("dos micro-batches"):
@@ -174,6 +176,7 @@ def rehearse(config: Config, backend: Backend, scratch: Path, tools: Instruments
             _validate(training)
     with gauge.phase("checkpoint"), watch.measure("save"):
         save_run(training, run)
+        run.writer.wait()
     assert run.checkpoint is not None
     checkpoint_bytes = sum(file.stat().st_size for file in run.checkpoint.iterdir())
     parameters = training.model.num_parameters()
@@ -277,24 +280,6 @@ def forecast(config: Config, steps: Steps, loading: Loading, seconds: dict[str, 
         total_median=recipe.steps * (median + loading.seconds) + extra,
         total_p90=recipe.steps * (slow + loading.seconds) + extra,
     )
-
-
-def saved_steps(config: Config) -> list[int]:
-    """Los pasos tras los que el bucle guarda un checkpoint."""
-    recipe = config.train
-    return [
-        step + 1
-        for step in range(recipe.steps)
-        if is_time(step, recipe.save_every, recipe) or is_milestone(step + 1, recipe)
-    ]
-
-
-def kept_checkpoints(config: Config) -> int:
-    """Cuántos checkpoints llegan a convivir: los conservados y el que se está escribiendo."""
-    saved = saved_steps(config)
-    milestones = sum(is_milestone(step, config.train) for step in saved)
-    recent_and_best = min(config.train.keep_last + 1, len(saved) - milestones)
-    return milestones + recent_and_best + 1
 
 
 def disk_use(config: Config, rehearsal: Rehearsal, scratch: Path, shards: Path | None) -> DiskUse:

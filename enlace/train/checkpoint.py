@@ -11,22 +11,25 @@ borran los que sobran. Nada es pickle: son tensores planos y JSON que una person
 """
 
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
-from safetensors.torch import save_file
-from torch import Tensor
 
-from enlace.config.schema import TrainConfig
 from enlace.errors import CheckpointError
-from enlace.files import TEMPORARY_PREFIX, atomic_dir, remove_temporaries, sha256_file, write_json
-from enlace.train.schedule import decay_start
+from enlace.files import atomic_dir, remove_temporaries
+from enlace.train.disk import check_free, forget_cached, write_hashed
+from enlace.train.snapshot import Snapshot
+from enlace.train.untrusted import (
+    check_digest,
+    check_digests,
+    check_no_links,
+    read_bounded,
+    read_json_object,
+)
 
 CHECKPOINTS = "checkpoints"
 MODEL = "model.safetensors"
@@ -35,7 +38,9 @@ STATE = "state.json"
 DIGEST = "state.sha256"
 STATE_VERSION = 1
 
-_MAX_JSON_BYTES = 1 << 26
+_STATE_MARGIN_BYTES = 1 << 20
+"""Sitio para `state.json` y lo demás que no son tensores, al mirar si cabe un checkpoint."""
+_MAX_DIGEST_BYTES = 256
 _FOLDER = re.compile(r"step_(\d{8,})")
 _STATE_TYPES: dict[str, type] = {
     "version": int,
@@ -68,28 +73,36 @@ def checkpoint_dir(run_dir: Path, step: int) -> Path:
     return run_dir / CHECKPOINTS / f"step_{step:08d}"
 
 
-def save_checkpoint(
-    run_dir: Path,
-    state: Mapping[str, Any],
-    model: Mapping[str, Tensor],
-    optimizer: Mapping[str, Tensor],
-) -> Path:
-    """Escribe el checkpoint de `state["step"]`, lo relee entero y devuelve su carpeta.
+def write_checkpoint(run_dir: Path, snapshot: Snapshot) -> Path:
+    """Escribe un checkpoint, lo relee entero del disco y devuelve su carpeta.
+
+    Puede repetirse tras un fallo: la instantánea no cambia y nada queda a medias.
 
     Raises:
-        CheckpointError: no se pudo escribir (disco lleno, permisos); los anteriores no se tocan.
+        OSError: no cabe o no se pudo escribir; los anteriores no se tocan.
+        CheckpointError: lo que se relee no es lo que se escribió.
     """
-    path = checkpoint_dir(run_dir, state["step"])
-    with writing(path):
-        with atomic_dir(path) as temporary:
-            write_tensors(temporary / MODEL, model)
-            write_tensors(temporary / OPTIMIZER, optimizer)
-            files = {name: sha256_file(temporary / name) for name in (MODEL, OPTIMIZER)}
-            write_json(temporary / STATE, {**state, "files": files})
-            digest = sha256_file(temporary / STATE)
-            (temporary / DIGEST).write_text(f"{digest}  {STATE}\n", encoding="utf-8")
-        verify_checkpoint(path)
+    path = checkpoint_dir(run_dir, snapshot.state["step"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Los restos de un intento fallido ocupan el sitio que este necesita.
+    remove_temporaries(path.parent)
+    check_free(path.parent, snapshot.nbytes + _STATE_MARGIN_BYTES)
+    with atomic_dir(path) as temporary:
+        files = {
+            name: write_hashed(temporary / name, parts) for name, parts in snapshot.files.items()
+        }
+        state = {**snapshot.state, "files": files}
+        text = json.dumps(state, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        digest = write_hashed(temporary / STATE, [text.encode("utf-8")])
+        write_hashed(temporary / DIGEST, [_digest_text(digest).encode("utf-8")])
+        forget_cached(temporary.iterdir())
+    verify_checkpoint(path)
     return path
+
+
+def _digest_text(digest: str) -> str:
+    """El contenido de `state.sha256`, en el formato de `sha256sum`."""
+    return f"{digest}  {STATE}\n"
 
 
 def verify_checkpoint(path: Path) -> dict[str, Any]:
@@ -99,8 +112,7 @@ def verify_checkpoint(path: Path) -> dict[str, Any]:
         CheckpointError: falta algo, no coincide un resumen o el estado no tiene la forma debida.
     """
     state = read_state(path)
-    for name in (MODEL, OPTIMIZER):
-        check_digest(path / name, state["files"].get(name))
+    check_digests(path, state["files"], required=(MODEL, OPTIMIZER))
     return state
 
 
@@ -110,10 +122,10 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: el estado falta, está dañado o lo escribió otra versión del formato.
     """
-    try:
-        digest = (path / DIGEST).read_text(encoding="utf-8")[:64]
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{path} está incompleto: no se puede leer {DIGEST}") from error
+    text = read_bounded(path / DIGEST, _MAX_DIGEST_BYTES).decode("utf-8", errors="replace")
+    digest = text.split(" ", 1)[0]
+    if text != _digest_text(digest):
+        raise CheckpointError(f"{path / DIGEST} está dañado: no es un SHA-256 de {STATE}")
     check_digest(path / STATE, digest)
     state = read_json_object(path / STATE)
     if state.get("version") != STATE_VERSION:
@@ -140,8 +152,9 @@ def newest_complete(run_dir: Path) -> Found | None:
     """
     remove_temporaries(run_dir / CHECKPOINTS)
     rejected: list[str] = []
-    for path in reversed(_folders(run_dir)):
+    for path in reversed(checkpoint_folders(run_dir)):
         try:
+            check_no_links(path)
             return Found(path, verify_checkpoint(path), tuple(rejected))
         except CheckpointError as error:
             rejected.append(str(error))
@@ -151,89 +164,6 @@ def newest_complete(run_dir: Path) -> Found | None:
             "aparta esa carpeta para empezar de cero"
         )
     return None
-
-
-def prune(run_dir: Path, train: TrainConfig) -> list[Path]:
-    """Borra los checkpoints que ya no hacen falta y devuelve cuáles eran.
-
-    Se quedan los `keep_last` últimos, el de mejor validación, uno cada `keep_every` pasos y, con
-    WSD, el que precede al decaimiento: de él parte una rama más larga. Los que no se pueden leer
-    no se tocan: quizá los escribió otra versión.
-    """
-    states: dict[Path, dict[str, Any]] = {}
-    for path in _folders(run_dir):
-        try:
-            states[path] = read_state(path)
-        except CheckpointError:
-            continue
-    kept = set(list(states)[-train.keep_last :])
-    validated = [
-        (state["evaluation"]["val_loss"], state["step"], path)
-        for path, state in states.items()
-        if state["evaluation"].get("val_loss") is not None
-    ]
-    kept |= {min(validated)[2]} if validated else set()
-    removed = [
-        path
-        for path, state in states.items()
-        if path not in kept and not is_milestone(state["step"], train)
-    ]
-    for path in removed:
-        # Primero el nombre: un borrado a medias no debe parecer un checkpoint roto.
-        retired = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-borrado")
-        os.rename(path, retired)
-        shutil.rmtree(retired)
-    return removed
-
-
-def is_milestone(step: int, train: TrainConfig) -> bool:
-    """Si el checkpoint de `step` se conserva siempre, haya los que haya después."""
-    periodic = train.keep_every > 0 and step % train.keep_every == 0
-    return periodic or is_branch_point(step, train)
-
-
-def is_branch_point(step: int, train: TrainConfig) -> bool:
-    """Si `step` pasos son los justos antes de que WSD empiece a decaer."""
-    return train.schedule == "wsd" and train.decay_steps > 0 and step == decay_start(train)
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Escribe un safetensors (sin fsync: lo hace `atomic_dir`)."""
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, path, metadata={"format": "pt"})
-
-
-def check_digest(path: Path, expected: object) -> None:
-    """Compara un fichero con su SHA-256.
-
-    Raises:
-        CheckpointError: el fichero falta o no es el que se escribió.
-    """
-    try:
-        found = sha256_file(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error.strerror}") from error
-    if found != expected:
-        raise CheckpointError(f"{path} está dañado: su SHA-256 no es el que se anotó al escribirlo")
-
-
-def read_json_object(path: Path) -> dict[str, Any]:
-    """Lee un objeto JSON de tamaño acotado.
-
-    Raises:
-        CheckpointError: falta, es desmedido o no es un objeto JSON.
-    """
-    try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise CheckpointError(f"{path} mide más de {_MAX_JSON_BYTES} bytes: no es de enlace")
-        value: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} no es JSON") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path} no es un objeto JSON")
-    return value
 
 
 @contextmanager
@@ -248,7 +178,7 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _folders(run_dir: Path) -> list[Path]:
+def checkpoint_folders(run_dir: Path) -> list[Path]:
     """Las carpetas de checkpoint, de la más antigua a la más nueva."""
     root = run_dir / CHECKPOINTS
     found = [

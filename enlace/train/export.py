@@ -21,17 +21,17 @@ from enlace.model.transformer import Transformer
 from enlace.train.checkpoint import (
     MODEL,
     Found,
-    check_digest,
     checkpoint_dir,
-    is_branch_point,
     newest_complete,
-    read_json_object,
     verify_checkpoint,
     writing,
 )
+from enlace.train.container import read_tensors
 from enlace.train.resume import saved_config
+from enlace.train.retention import is_branch_point
 from enlace.train.schedule import decay_start
-from enlace.train.tensors import load_model_tensors, read_tensors
+from enlace.train.tensors import load_model_tensors
+from enlace.train.untrusted import check_digests, read_json_object
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -89,11 +89,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{path / MANIFEST} tiene el formato {manifest.get('version')!r} y esta versión de "
             f"enlace lee el {MANIFEST_VERSION}"
         )
-    files = manifest.get("files")
-    if not isinstance(files, dict):
-        raise CheckpointError(f"{path / MANIFEST} no enumera sus ficheros")
-    for name in (MODEL, CONFIG, TOKENIZER):
-        check_digest(path / name, files.get(name))
+    check_digests(path, manifest.get("files"), required=(MODEL, CONFIG, TOKENIZER))
     return manifest
 
 

@@ -23,6 +23,7 @@ from enlace.progress import StepClock, TrainLog, finite_or_none
 from enlace.provenance import versions
 from enlace.train.checkpoint import STATE_VERSION, Found, newest_complete
 from enlace.train.restore import restore, restore_rng
+from enlace.train.retention import check_room
 from enlace.train.schedule import decay_start, learning_rate
 from enlace.train.state import Training
 from enlace.train.tensors import (
@@ -123,16 +124,19 @@ def save_run(training: Training, run: Run) -> None:
 
 
 def prepare_saves(training: Training, run: Run) -> None:
-    """Reserva lo que los guardados necesitan, si quedan pasos, para que ninguno se lo encuentre.
+    """Reserva memoria para los guardados y mira si caben en el disco, si es que quedan pasos.
 
     Raises:
         CheckpointError: en el disco no caben los checkpoints de este entrenamiento.
     """
     if training.counters.step < training.config.train.steps:
-        moments = expected_moments(training.model)
-        run.writer.prepare(
-            model_tensors(training.model), moments | rng_tensors(training.backend.device)
-        )
+        check_room(run.folder, training.config, reserve_saves(training, run))
+
+
+def reserve_saves(training: Training, run: Run) -> int:
+    """Reserva la memoria en la que se copia cada instante y devuelve cuánto ocupa en bytes."""
+    optimizer = expected_moments(training.model) | rng_tensors(training.backend.device)
+    return run.writer.reserve(model_tensors(training.model), optimizer)
 
 
 def run_state(training: Training, run: Run) -> dict[str, Any]:

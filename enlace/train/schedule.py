@@ -32,6 +32,12 @@ def decay_start(train: TrainConfig) -> int:
     return train.steps - train.decay_steps
 
 
+def is_time(step: int, every: int, train: TrainConfig) -> bool:
+    """Si tras el paso `step` (desde 0) toca algo que ocurre cada `every` pasos, y al final."""
+    done = step + 1
+    return done % every == 0 or done == train.steps
+
+
 def _remaining(progress: float, train: TrainConfig) -> float:
     """Lo que queda por decaer, de 1 (al empezar) a 0 (al acabar), según la forma elegida."""
     if train.schedule == "cosine":

@@ -5,14 +5,11 @@ nombre que le da el modelo. La carga es estricta: un nombre que falta o sobra, o
 dtype son un error, nunca un valor por defecto.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from enlace.errors import CheckpointError
@@ -20,8 +17,6 @@ from enlace.errors import CheckpointError
 RNG_PREFIX = "rng/"
 """Cómo empiezan los nombres de los estados de azar; los demás son momentos del optimizador."""
 
-_MAX_HEADER_BYTES = 1 << 24
-_HEADER_LENGTH_BYTES = 8
 _MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
@@ -72,7 +67,7 @@ def load_optimizer_tensors(
     """
     parameters = _parameters(model)
     if tensors:
-        _check_same(_expected_moments(parameters), tensors, where)
+        _check_same(expected_moments(model), tensors, where)
     optimizer.state.clear()
     for name, parameter in parameters.items() if tensors else ():
         moments = {moment: tensors[f"{moment}/{name}"] for moment in _MOMENTS}
@@ -106,58 +101,15 @@ def load_rng_tensors(device: torch.device, tensors: Mapping[str, Tensor], where:
         raise CheckpointError(f"{where} tiene un estado de azar ilegible: {error}") from error
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Lee un fichero safetensors en CPU, tras comprobar que su cabecera es razonable.
-
-    Raises:
-        CheckpointError: el fichero no existe, está cortado o no es safetensors.
-    """
-    check_header(path)
-    try:
-        return cast(dict[str, Tensor], load_file(path))
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} no se puede leer: {error}") from error
-
-
-def check_header(path: Path) -> dict[str, Any]:
-    """La cabecera de un safetensors, con su tamaño y sus posiciones comprobados antes de usarla.
-
-    Raises:
-        CheckpointError: cabecera desmedida o ilegible, o tensores fuera del fichero.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            length = int.from_bytes(stream.read(_HEADER_LENGTH_BYTES), "little")
-            if length > min(_MAX_HEADER_BYTES, size - _HEADER_LENGTH_BYTES):
-                raise CheckpointError(
-                    f"{path} está cortado o no es safetensors: su cabecera dice medir {length} "
-                    f"bytes y el fichero tiene {size}"
-                )
-            header: Any = json.loads(stream.read(length))
-        payload = size - _HEADER_LENGTH_BYTES - length
-        entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        ends = [int(entry["data_offsets"][1]) for entry in entries.values()]
-    except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error}") from error
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{path} no es safetensors: cabecera ilegible") from error
-    if max(ends, default=0) != payload:
-        raise CheckpointError(
-            f"{path} está cortado: sus tensores ocupan {max(ends, default=0)} bytes y hay {payload}"
-        )
-    return entries
-
-
 def _parameters(model: nn.Module) -> dict[str, Tensor]:
     plain = cast(nn.Module, getattr(model, "_orig_mod", model))
     return dict(plain.named_parameters())
 
 
-def _expected_moments(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Un tensor sin datos por momento, con la forma y el dtype que debe tener."""
+def expected_moments(model: nn.Module) -> dict[str, Tensor]:
+    """Un tensor sin datos (meta) por momento, con la forma y el dtype que debe tener."""
     expected = {}
-    for name, parameter in parameters.items():
+    for name, parameter in _parameters(model).items():
         for moment in _MOMENTS:
             shape = () if moment == "step" else parameter.shape
             expected[f"{moment}/{name}"] = torch.empty(shape, dtype=torch.float32, device="meta")

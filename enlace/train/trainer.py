@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 import torch
 
 from enlace.backends import Backend
-from enlace.config.schema import Config, TrainConfig
+from enlace.config.schema import Config
 from enlace.data.streams import Batch, TokenStream, batch_hash
 from enlace.errors import UnfinishedError
 from enlace.model.loss import IGNORED
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import Row, TrainLog
-from enlace.train.checkpoint import is_milestone
 from enlace.train.numerics import abort_non_finite, check_loss_scale, is_finite_step
 from enlace.train.optim import build_optimizer
-from enlace.train.resume import Run, open_run, save_run
-from enlace.train.schedule import learning_rate
+from enlace.train.resume import Run, open_run, prepare_saves, save_run
+from enlace.train.retention import is_save_time
+from enlace.train.schedule import is_time, learning_rate
 from enlace.train.state import Training
 
 Evaluator = Callable[[Transformer], Iterable[tuple[str, float]]]
@@ -161,30 +161,28 @@ def train(
     recipe = config.train
     training = build_training(config, backend)
     run = open_run(training, stream, run_dir, log, origin)
-    for step in range(training.counters.step, recipe.steps):
-        with log.clock.measure(recipe.tokens_per_step):
-            batch = stream.batch(step)
-            result = train_step(training, batch, step)
-        values: dict[str, float | None] = {}
-        if evaluators and is_time(step, recipe.eval_every, recipe):
-            values = run.evaluation = evaluate(training, evaluators)
-        if is_time(step, recipe.log_every, recipe) or result.skipped or values:
-            log.record(_row(training, run, batch, result, values), values)
-        if is_time(step, recipe.save_every, recipe) or is_milestone(step + 1, recipe):
-            save_run(training, run)
-        if stop.requested is not None and step + 1 < recipe.steps:
-            save_run(training, run)
-            raise _unfinished(training, stop.requested)
+    prepare_saves(training, run)
+    with run.writer as writer:
+        for step in range(training.counters.step, recipe.steps):
+            with log.clock.measure(recipe.tokens_per_step):
+                batch = stream.batch(step)
+                result = train_step(training, batch, step)
+            values: dict[str, float | None] = {}
+            if evaluators and is_time(step, recipe.eval_every, recipe):
+                values = run.evaluation = evaluate(training, evaluators)
+            if is_time(step, recipe.log_every, recipe) or result.skipped or values:
+                log.record(_row(training, run, batch, result, values), values)
+            if is_save_time(step, recipe):
+                save_run(training, run)
+            if stop.requested is not None and step + 1 < recipe.steps:
+                save_run(training, run)
+                writer.wait()
+                raise _unfinished(training, stop.requested)
+            writer.check()
     counters = training.counters
     return TrainResult(
         counters.step, counters.tokens, counters.skipped, run.evaluation, run.checkpoint
     )
-
-
-def is_time(step: int, every: int, recipe: TrainConfig) -> bool:
-    """Si tras el paso `step` (desde 0) toca algo que ocurre cada `every` pasos, y al final."""
-    done = step + 1
-    return done % every == 0 or done == recipe.steps
 
 
 def evaluate(training: Training, evaluators: Iterable[Evaluator]) -> dict[str, float | None]:

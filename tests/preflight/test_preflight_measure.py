@@ -13,16 +13,15 @@ from enlace.preflight.measure import (
     Rehearsal,
     Steps,
     disk_use,
-    kept_checkpoints,
     measure,
     measure_loading,
     run_steps,
-    saved_steps,
     shards_bytes,
 )
 from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.synthetic import SyntheticStream, synthetic_batch
 from enlace.preflight.verdict import judge
+from enlace.train.retention import kept_checkpoints, saved_steps
 from enlace.train.trainer import build_training, train_step
 from tests.data.builders import prepare, stories
 from tests.support import make_config

@@ -24,14 +24,16 @@ from enlace.config.schema import Config
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import COLUMNS, TrainLog
-from enlace.train.checkpoint import MODEL, OPTIMIZER, newest_complete
-from enlace.train.tensors import read_tensors
+from enlace.train.checkpoint import MODEL, OPTIMIZER, checkpoint_dir, newest_complete
+from enlace.train.container import read_tensors
 from enlace.train.trainer import Evaluator, TrainResult, train
 from tests.support import make_config
 from tests.train.streams import PeriodicStream
 
 ORIGIN = {"data": "d" * 64, "tokenizer": "bytes", "code": "c" * 64, "code_normalized": "n" * 64}
 KILL_AT = 13
+SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}
+"""Un entrenamiento con dos checkpoints, en los pasos 3 y 6."""
 
 
 def validate(model: Transformer) -> Iterable[tuple[str, float]]:
@@ -100,6 +102,11 @@ def deterministic_rows(run_dir: Path) -> list[tuple[str, ...]]:
     noisy = COLUMNS.index("tokens_per_second")
     cells = [line.split("\t") for line in lines]
     return [tuple(row[:noisy] + row[noisy + 1 :]) for row in cells]
+
+
+def last_checkpoint(run_dir: Path) -> Path:
+    """El último checkpoint de un entrenamiento `SHORT`."""
+    return checkpoint_dir(run_dir, SHORT["train.steps"])
 
 
 def _in_new_process(run_dir: Path, config: Config, kill_at: int | None) -> int:

@@ -7,6 +7,7 @@ from enlace.cards import Card
 from enlace.config.schema import Config
 from enlace.model.cost import checkpoint_bytes, flops_per_token, parameter_count
 from enlace.preflight.estimate.advice import FRAGMENTATION, Search, is_straight, micro_batches
+from enlace.preflight.estimate.affine import extrapolate
 from enlace.preflight.estimate.memory import (
     Peaks,
     combined,
@@ -28,8 +29,8 @@ from enlace.preflight.estimate.record import (
 from enlace.preflight.estimate.recorder import Trace
 from enlace.preflight.estimate.roofline import FASTEST, SLOWEST, Rates, StepTime, step_time
 from enlace.preflight.estimate.trace import TRACED_MICRO_BATCHES, trace_training
-from enlace.preflight.measure import kept_checkpoints, saved_steps
 from enlace.reports.text import integer, size
+from enlace.train.retention import kept_checkpoints, saved_steps
 
 GIB = 1 << 30
 CUDA_CONTEXT = 350 << 20
@@ -37,6 +38,8 @@ CUDA_CONTEXT = 350 << 20
 #107667), más las bibliotecas. El escritorio, si lo hay, va aparte (0,3–0,8 GiB)."""
 MAX_TRACED_CHUNKS = 256
 """Con más bloques de la pérdida por micro-batch no merece trazar el modelo entero."""
+CPU_RETENTION = 1.5
+"""RAM retenida frente a la viva en CPU, con el montón simulado: 1,1–1,9 (docs/preflight.md)."""
 WORTH_TRACING = 1.25
 """Por encima de tantas veces la memoria que hay, basta la extrapolación para decir que no cabe."""
 _DISK_BYTES_PER_SECOND = 300e6
@@ -44,7 +47,9 @@ _DISK_BYTES_PER_SECOND = 300e6
 _WIDE_VOCABULARY = 1 << 8
 
 
-def estimate(config: Config, card: Card | None, free_disk_bytes: int) -> Estimate:
+def estimate(
+    config: Config, card: Card | None, free_disk_bytes: int, *, advise: bool = True
+) -> Estimate:
     """Estima memoria, tiempo, energía y disco, y qué ajustes convienen. No necesita la tarjeta.
 
     Args:
@@ -52,6 +57,7 @@ def estimate(config: Config, card: Card | None, free_disk_bytes: int) -> Estimat
         card: la tarjeta para la que es; None si es para CPU o no está en la tabla, y entonces no
             hay tiempo, ni energía, ni consejo.
         free_disk_bytes: sitio libre en el disco de los checkpoints y los shards.
+        advise: si además se busca qué ajustes convienen, que es lo que más tarda.
 
     Raises:
         HardwareError: la tarjeta no admite la precisión o la atención del perfil, con el remedio.
@@ -60,7 +66,8 @@ def estimate(config: Config, card: Card | None, free_disk_bytes: int) -> Estimat
         decide(config.hardware, _description(card), threads=1)
     rates = _rates(config, card)
     limit = _budget(config) - _margin(config)
-    options = Search(config, rates, limit) if rates and micro_batches(config) else None
+    wanted = advise and rates is not None and bool(micro_batches(config))
+    options = Search(config, rates, limit) if wanted and rates is not None else None
     memory, trace = _memory(config, options)
     time = None
     if rates is not None:
@@ -127,6 +134,10 @@ def _memory(config: Config, options: Search | None) -> tuple[MemoryEstimate, Tra
         if chunks > MAX_TRACED_CHUNKS or max(live.values()) > WORTH_TRACING * _budget(config):
             reserved = {phase: int(FRAGMENTATION * size) for phase, size in live.items()}
             return _memory_record(config, Peaks(live, reserved), extrapolated=True), None
+    if hardware.device != "cuda" and chunks > MAX_TRACED_CHUNKS and is_straight(config):
+        live = extrapolate(config).live(model.n_layer, hardware.micro_batch)
+        retained = {phase: int(CPU_RETENTION * size) for phase, size in live.items()}
+        return _memory_record(config, Peaks(live, retained), extrapolated=True), None
     trace = trace_training(config)
     if hardware.device == "cuda":
         workspace = workspace_bytes()

@@ -1,0 +1,104 @@
+"""Qué checkpoints se conservan, cuántos llegan a convivir y cuánto disco piden."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from enlace.config.schema import Config, TrainConfig
+from enlace.errors import CheckpointError
+from enlace.files import TEMPORARY_PREFIX
+from enlace.train.checkpoint import CHECKPOINTS, checkpoint_folders, read_state
+from enlace.train.schedule import decay_start, is_time
+
+
+def prune(run_dir: Path, train: TrainConfig) -> list[Path]:
+    """Borra los checkpoints que ya no hacen falta y devuelve cuáles eran.
+
+    Se quedan los `keep_last` últimos, el de mejor validación, uno cada `keep_every` pasos y, con
+    WSD, el que precede al decaimiento: de él parte una rama más larga. Los que no se pueden leer
+    no se tocan: quizá los escribió otra versión.
+    """
+    states: dict[Path, dict[str, Any]] = {}
+    for path in checkpoint_folders(run_dir):
+        try:
+            states[path] = read_state(path)
+        except CheckpointError:
+            continue
+    removed = [path for path in states if path not in kept(states, train)]
+    for path in removed:
+        # Primero el nombre: un borrado a medias no debe parecer un checkpoint roto.
+        retired = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-borrado")
+        os.rename(path, retired)
+        shutil.rmtree(retired)
+    return removed
+
+
+def kept(states: Mapping[Path, Mapping[str, Any]], train: TrainConfig) -> set[Path]:
+    """Los que se conservan de unos checkpoints, dados del más antiguo al más nuevo."""
+    validated = [
+        (state["evaluation"]["val_loss"], state["step"], path)
+        for path, state in states.items()
+        if state["evaluation"].get("val_loss") is not None
+    ]
+    best = {min(validated)[2]} if validated else set()
+    milestones = {path for path, state in states.items() if is_milestone(state["step"], train)}
+    return {*list(states)[-train.keep_last :]} | best | milestones
+
+
+def is_milestone(step: int, train: TrainConfig) -> bool:
+    """Si el checkpoint de `step` se conserva siempre, haya los que haya después."""
+    periodic = train.keep_every > 0 and step % train.keep_every == 0
+    return periodic or is_branch_point(step, train)
+
+
+def is_branch_point(step: int, train: TrainConfig) -> bool:
+    """Si `step` pasos son los justos antes de que WSD empiece a decaer."""
+    return train.schedule == "wsd" and train.decay_steps > 0 and step == decay_start(train)
+
+
+def is_save_time(step: int, train: TrainConfig) -> bool:
+    """Si tras el paso `step` (desde 0) toca guardar."""
+    return is_time(step, train.save_every, train) or is_milestone(step + 1, train)
+
+
+def saved_steps(config: Config) -> list[int]:
+    """Los pasos tras los que el bucle guarda un checkpoint."""
+    return [step + 1 for step in range(config.train.steps) if is_save_time(step, config.train)]
+
+
+def kept_checkpoints(config: Config) -> int:
+    """Cuántos checkpoints llegan a convivir: los conservados y el que se está escribiendo."""
+    saved = saved_steps(config)
+    milestones = sum(is_milestone(step, config.train) for step in saved)
+    recent_and_best = min(config.train.keep_last + 1, len(saved) - milestones)
+    return milestones + recent_and_best + 1
+
+
+def check_room(run_dir: Path, config: Config, checkpoint_bytes: int) -> None:
+    """Comprueba que los checkpoints de todo el entrenamiento caben en el disco de `run_dir`.
+
+    Args:
+        run_dir: carpeta del run; lo que ya ocupan sus checkpoints se descuenta.
+        config: cuántos se conservan.
+        checkpoint_bytes: lo que ocupa cada uno.
+
+    Raises:
+        CheckpointError: no caben; el mensaje da las dos cifras y el remedio.
+    """
+    count = kept_checkpoints(config)
+    present = sum(
+        file.stat().st_size
+        for folder in checkpoint_folders(run_dir)
+        for file in folder.iterdir()
+        if file.is_file()
+    )
+    needed = count * checkpoint_bytes - present
+    free = shutil.disk_usage(run_dir).free
+    if free < needed:
+        raise CheckpointError(
+            f"no hay disco para los {count} checkpoints que conviven en {run_dir / CHECKPOINTS}: "
+            f"faltan por escribir {needed / 2**30:.2f} GiB y quedan {free / 2**30:.2f}; libera "
+            "sitio o baja train.keep_last o sube train.keep_every"
+        )
