@@ -127,12 +127,16 @@ def corpus(
     ],
 ) -> None:
     """Copia texto a data/raw y lo apunta en DVC."""
-    from enlace.workspace.raw import import_sources, split_sources
+    from enlace.workspace.raw import import_sources, inspect_sources, split_sources, survey_lines
 
     paths = split_sources(sources, Path.cwd())
     if not paths:
         raise ConfigError("falta decir qué texto: make corpus SRC=carpeta-o-fichero")
-    done = import_sources(paths, enter_project())
+    root = enter_project()
+    found = inspect_sources(paths, root)
+    for source in found:
+        print("\n".join(survey_lines(source)), flush=True)
+    done = import_sources(found, root)
     for source in done.copied:
         hidden = f", {source.skipped} ocultos fuera" if source.skipped else ""
         print(

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enlace.config.yaml_io import read_yaml
+from enlace.data.readers.survey import Survey, survey_files
 from enlace.errors import DataError
 from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_file
 from enlace.paths import RAW
 from enlace.workspace.project import run_dvc
+
+_SHOWN_REFUSED = 5
 
 
 class Source(NamedTuple):
@@ -26,6 +29,8 @@ class Source(NamedTuple):
     """Ruta relativa dentro de la carpeta → fichero; una sola clave vacía si es un fichero."""
     skipped: int
     """Ficheros y carpetas ocultos que se dejan fuera."""
+    survey: Survey
+    """Qué leerá la etapa corpus de todo eso y qué no."""
 
     @property
     def size(self) -> int:
@@ -57,29 +62,63 @@ def split_sources(arguments: Sequence[str], base: Path) -> list[Path]:
     return paths
 
 
-def import_sources(paths: Sequence[Path], root: Path) -> Imported:
+def inspect_sources(paths: Sequence[Path], root: Path) -> list[Source]:
+    """Comprueba las fuentes y mira qué se leerá de ellas, sin tocar nada.
+
+    Raises:
+        DataError: una fuente no sirve, o ninguno de sus ficheros se puede leer como texto.
+    """
+    return [_inspect(path, root / RAW) for path in paths]
+
+
+def import_sources(sources: Sequence[Source], root: Path) -> Imported:
     """Copia las fuentes a `root/data/raw/` y ejecuta `dvc add data/raw`.
 
     Raises:
-        DataError: una fuente no sirve, choca con algo ya importado, no cabe, o falta en disco el
-            texto que `data/raw.dvc` dice tener. Nada se copia si alguna fuente no sirve.
+        DataError: una fuente choca con algo ya importado, no cabe, o falta en disco el texto que
+            `data/raw.dvc` dice tener. Nada se copia si alguna fuente no sirve.
         EnlaceError: DVC no pudo apuntarlo; lo copiado queda y basta con repetir la orden.
     """
     folder = root / RAW
-    sources = [_inspect(path, folder) for path in paths]
     names = [source.path.name for source in sources]
     for name in names:
         if names.count(name) > 1:
             raise DataError(f"dos de las fuentes se llaman «{name}»; cambia el nombre de una")
     remove_temporaries(folder)
-    _check_nothing_missing(root)
+    check_nothing_missing(root)
     present = [source for source in sources if _already_there(source, folder)]
     copied = [source for source in sources if source not in present]
     _check_space(copied, root)
     for source in copied:
         _copy(source, folder)
-    run_dvc(["add", str(RAW)], root)
+    track(root)
     return Imported(copied, present)
+
+
+def track(root: Path) -> None:
+    """Apunta `data/raw` en DVC tal como está.
+
+    Raises:
+        EnlaceError: DVC no pudo; lo copiado queda y basta con repetir la orden.
+    """
+    run_dvc(["add", str(RAW)], root)
+
+
+def survey_lines(source: Source) -> list[str]:
+    """Lo que se leerá de una fuente y lo que no, para enseñarlo antes de copiar."""
+    name, survey = source.path.name, source.survey
+    read = ", ".join(
+        f"{count.files} {kind} ({count.bytes / 1e6:.1f} MB)"
+        for kind, count in survey.formats.items()
+    )
+    lines = [f"{name}: se leerá {read}"]
+    if survey.encodings:
+        found = ", ".join(f"{count} en {kind}" for kind, count in survey.encodings.items())
+        lines.append(f"{name}: pasarán a UTF-8 {found}")
+    if survey.refused:
+        lines.append(f"{name}: no se leerán {len(survey.refused)} ficheros, por ejemplo")
+        lines += [f"  {item.source}: {item.detail}" for item in survey.refused[:_SHOWN_REFUSED]]
+    return lines
 
 
 def _path(text: str, base: Path) -> Path:
@@ -106,7 +145,13 @@ def _inspect(path: Path, folder: Path) -> Source:
         _check_file(file)
     if not any(file.stat().st_size for file in files.values()):
         raise DataError(f"{path} está vacío; da ficheros con texto")
-    return Source(path, files, skipped)
+    survey = survey_files(files)
+    if not survey.formats:
+        first = survey.refused[0]
+        raise DataError(
+            f"{path} no tiene nada que se pueda leer como texto ({first.source}: {first.detail})"
+        )
+    return Source(path, files, skipped, survey)
 
 
 def _walk(path: Path) -> tuple[dict[str, Path], int]:
@@ -151,8 +196,12 @@ def _check_file(file: Path) -> None:
         raise DataError(f"{file} no se puede leer; dale permiso de lectura")
 
 
-def _check_nothing_missing(root: Path) -> None:
-    """`dvc add` apunta lo que ve: con texto sin descargar, lo daría por borrado."""
+def check_nothing_missing(root: Path) -> None:
+    """`dvc add` apunta lo que ve: con texto sin descargar, lo daría por borrado.
+
+    Raises:
+        DataError: en disco hay menos ficheros de los que apunta `data/raw.dvc`.
+    """
     pointer = (root / RAW).with_suffix(".dvc")
     if not pointer.is_file():
         return

@@ -8,9 +8,14 @@ import pytest
 
 from enlace.errors import DataError, EnlaceError
 from enlace.workspace import raw
-from enlace.workspace.raw import import_sources, split_sources
+from enlace.workspace.raw import Imported, import_sources, inspect_sources, split_sources
 
 from .conftest import Project
+
+
+def bring(paths: list[Path], root: Path) -> Imported:
+    """Comprobar y copiar, como hace la orden."""
+    return import_sources(inspect_sources(paths, root), root)
 
 
 @pytest.fixture
@@ -55,7 +60,7 @@ def _tree(folder: Path) -> dict[str, bytes]:
 def test_copia_ficheros_y_carpetas_con_sus_nombres(
     root: Path, texts: Path, added: list[list[str]]
 ) -> None:
-    done = import_sources([texts, texts / "uno.txt"], root)
+    done = bring([texts, texts / "uno.txt"], root)
     assert _tree(root / "data/raw") == {
         "Mis textos/más/dos.txt": b"dos\n",
         "Mis textos/uno.txt": b"uno\n",
@@ -69,8 +74,8 @@ def test_copia_ficheros_y_carpetas_con_sus_nombres(
 def test_repetir_la_importacion_no_copia_y_vuelve_a_apuntar(
     tmp_path: Path, texts: Path, added: list[list[str]]
 ) -> None:
-    import_sources([texts], tmp_path)
-    done = import_sources([texts], tmp_path)
+    bring([texts], tmp_path)
+    done = bring([texts], tmp_path)
     assert (done.copied, [source.path for source in done.present]) == ([], [texts])
     assert len(added) == 2
 
@@ -79,7 +84,7 @@ def test_repetir_la_importacion_no_copia_y_vuelve_a_apuntar(
 def test_un_choque_se_rechaza_y_no_se_toca(
     tmp_path: Path, texts: Path, added: list[list[str]], change: str
 ) -> None:
-    import_sources([texts], tmp_path)
+    bring([texts], tmp_path)
     before = _tree(tmp_path / "data/raw")
     if change == "otro contenido":
         (texts / "uno.txt").write_text("UNO\n", encoding="utf-8")
@@ -90,7 +95,7 @@ def test_un_choque_se_rechaza_y_no_se_toca(
     other = tmp_path / "nuevo.txt"
     other.write_text("nuevo\n", encoding="utf-8")
     with pytest.raises(DataError, match="ya existe con otro contenido"):
-        import_sources([other, texts], tmp_path)
+        bring([other, texts], tmp_path)
     assert _tree(tmp_path / "data/raw") == before  # ni siquiera la fuente buena
     assert len(added) == 1
 
@@ -102,7 +107,7 @@ def test_dos_fuentes_con_el_mismo_nombre_se_rechazan(
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.txt").write_text(name, encoding="utf-8")
     with pytest.raises(DataError, match=r"se llaman «x\.txt»"):
-        import_sources([tmp_path / "a/x.txt", tmp_path / "b/x.txt"], root)
+        bring([tmp_path / "a/x.txt", tmp_path / "b/x.txt"], root)
     assert added == []
 
 
@@ -114,7 +119,7 @@ def test_los_enlaces_se_copian_como_contenido(
     (texts / "enlace.txt").symlink_to(outside)
     link = tmp_path / "atajo"
     link.symlink_to(texts)
-    import_sources([link], root)
+    bring([link], root)
     copied = root / "data/raw/atajo/enlace.txt"
     assert not copied.is_symlink()
     assert copied.read_text(encoding="utf-8") == "fuera\n"
@@ -201,7 +206,7 @@ def test_una_fuente_que_no_sirve_no_copia_nada(
     good.write_text("bueno\n", encoding="utf-8")
     assert callable(make)
     with pytest.raises(DataError, match=said):
-        import_sources([good, make(tmp_path)], root)
+        bring([good, make(tmp_path)], root)
     assert added == []
     assert list(root.iterdir()) == []
 
@@ -210,7 +215,7 @@ def test_una_fuente_que_no_sirve_no_copia_nada(
 def test_un_fichero_sin_permiso_se_nombra(root: Path, texts: Path) -> None:
     (texts / "uno.txt").chmod(0)
     with pytest.raises(DataError, match=r"uno\.txt no se puede leer"):
-        import_sources([texts], root)
+        bring([texts], root)
 
 
 @pytest.mark.parametrize("inside", ["", "data", "data/raw", "data/raw/mío"])
@@ -218,7 +223,7 @@ def test_el_proyecto_no_se_importa_a_si_mismo(tmp_path: Path, inside: str) -> No
     (tmp_path / "data/raw/mío").mkdir(parents=True)
     (tmp_path / "data/raw/mío/x.txt").write_text("x")
     with pytest.raises(DataError, match="contiene data/raw o está dentro"):
-        import_sources([tmp_path / inside], tmp_path)
+        bring([tmp_path / inside], tmp_path)
 
 
 def test_sin_sitio_en_el_disco_no_se_empieza(
@@ -227,7 +232,7 @@ def test_sin_sitio_en_el_disco_no_se_empieza(
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3))
     with pytest.raises(DataError, match="libera espacio"):
-        import_sources([texts], tmp_path)
+        bring([texts], tmp_path)
     assert added == []
 
 
@@ -243,11 +248,11 @@ def test_una_copia_cortada_no_deja_restos(
 
     monkeypatch.setattr(shutil, "copyfile", fail)
     with pytest.raises(DataError, match="no se ha podido copiar"):
-        import_sources([texts], tmp_path)
+        bring([texts], tmp_path)
     assert _tree(tmp_path / "data/raw") == {}
     (tmp_path / "data/raw/.tmp-viejo").write_text("de un corte de luz")
     monkeypatch.setattr(shutil, "copyfile", real)
-    import_sources([texts], tmp_path)
+    bring([texts], tmp_path)
     assert set(_tree(tmp_path / "data/raw")) == {"Mis textos/más/dos.txt", "Mis textos/uno.txt"}
     assert added == [["add", "data/raw"]]
 
@@ -278,5 +283,5 @@ def test_con_dvc_de_verdad_lo_anterior_sigue(root: Path, project: Project, texts
 def test_un_fallo_de_dvc_es_una_linea(root: Path, texts: Path) -> None:
     # Aquí no hay ni git ni DVC: la copia queda y el mensaje lleva la razón de DVC.
     with pytest.raises(EnlaceError, match="dvc add ha fallado: you are not inside of a DVC"):
-        import_sources([texts], root)
+        bring([texts], root)
     assert (root / "data/raw/Mis textos/uno.txt").is_file()

@@ -43,7 +43,10 @@ def _parse(record: RawRecord, data: DataConfig) -> list[Document | Rejection]:
         case "json":
             return _from_json(text, record, data)
         case "html":
-            text = html_text(text)
+            try:
+                text = html_text(text)
+            except ValueError as error:
+                return [_reject(record, "bad_record", str(error))]
         case "markdown":
             text = without_front_matter(text) if record.part == 0 else text
         case _:

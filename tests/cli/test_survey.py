@@ -1,0 +1,83 @@
+"""`make corpus` dice antes de copiar qué leerá, en qué codificación venía y qué no leerá."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from enlace.data.readers.survey import FormatCount, survey_files
+from enlace.errors import DataError
+from enlace.workspace import raw
+from enlace.workspace.raw import import_sources, inspect_sources, survey_lines
+
+_SENTENCE = "Mañana habrá canción, ¿no? El año pasado también llovió así. "
+
+
+def _fill(folder: Path) -> Path:
+    folder.mkdir()
+    contents = {
+        "a.txt": _SENTENCE.encode(),
+        "b.txt": (_SENTENCE * 20).encode("cp1252"),
+        "c.jsonl.gz": gzip.compress(b'{"text": "hola"}\n'),
+        "d.pdf": b"%PDF-1.7",
+        "e.txt": bytes(range(256)) * 40,
+        "f.parquet": b"no lo es",
+        "g.txt.gz": b"tampoco",
+        "h.txt": b" \n\n",
+        "i.zip": b"PK",
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_se_cuenta_lo_que_se_leera_y_se_nombra_lo_que_no(tmp_path: Path) -> None:
+    folder = _fill(tmp_path / "textos")
+    survey = survey_files({path.name: path for path in sorted(folder.iterdir())})
+    plain = [folder / name for name in ("a.txt", "b.txt")]
+    assert survey.formats == {
+        "jsonl": FormatCount(1, (folder / "c.jsonl.gz").stat().st_size),
+        "txt": FormatCount(2, sum(path.stat().st_size for path in plain)),
+    }
+    assert survey.encodings == {"cp1252": 1}
+    assert [(r.rule, r.source) for r in survey.refused] == [
+        ("unknown_format", "d.pdf"),
+        ("bad_bytes", "e.txt"),
+        ("damaged", "f.parquet"),
+        ("damaged", "g.txt.gz"),
+        ("empty", "h.txt"),
+        ("unknown_format", "i.zip"),
+    ]
+    assert "pdftotext" in survey.refused[0].detail
+    assert "descomprímelo" in survey.refused[5].detail
+
+
+def test_se_dice_antes_de_copiar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw, "run_dvc", lambda arguments, root: "")
+    sources = inspect_sources([_fill(tmp_path / "textos")], tmp_path)
+    assert not (tmp_path / "data").exists()
+    lines = survey_lines(sources[0])
+    assert lines[0].startswith("textos: se leerá 1 jsonl")
+    assert lines[1] == "textos: pasarán a UTF-8 1 en cp1252"
+    assert lines[2] == "textos: no se leerán 6 ficheros, por ejemplo"
+    assert lines[3].startswith("  d.pdf: extensión desconocida .pdf")
+    import_sources(sources, tmp_path)
+    assert (tmp_path / "data/raw/textos/d.pdf").is_file()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("foto.txt", bytes(range(256)) * 40, "no parece texto"),
+        ("libro.pdf", b"%PDF-1.7", "pdftotext"),
+        ("todo.tar.gz", b"x", "descomprímelo"),
+    ],
+)
+def test_si_nada_se_puede_leer_se_dice_y_no_se_copia(
+    tmp_path: Path, name: str, content: bytes, problem: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=problem) as refused:
+        inspect_sources([tmp_path / name], tmp_path / "proyecto")
+    assert name in str(refused.value)
+    assert not (tmp_path / "proyecto").exists()
