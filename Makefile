@@ -15,10 +15,10 @@ DEV := .venv/.enlace-dev
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
-export RUN SET SRC SEARCH
+export RUN SET SRC SEARCH YES
 
 .PHONY: help setup setup-dev demo test check format preflight params check-params train evaluate \
-	exp corpus status logs stop report unlock accept-code push pull deps lock guard
+	exp corpus status logs stop report unlock prune accept-code push pull deps lock guard
 
 help: ## Enseña esta ayuda
 	@awk 'BEGIN {FS = ":.*## "} \
@@ -37,9 +37,9 @@ setup: $(LIGHT) ## Instala lo necesario para entrenar, en .venv
 setup-dev: $(DEV) ## Instala además las herramientas de desarrollo
 
 ##@ Entrenar
-corpus: $(LIGHT) ## Copia tu texto a data/raw: make corpus SRC=carpeta
-	@test -n "$$SRC" || { echo "enlace: falta SRC; ejemplo: make corpus SRC=~/textos" >&2; exit 2; }
-	@exec $(ENLACE) corpus -- "$$SRC"
+corpus: $(LIGHT) ## Copia tu texto a data/raw: make corpus SRC=carpeta; sin SRC, descarga el del run
+	@if [ -n "$$SRC" ]; then exec $(ENLACE) corpus -- "$$SRC"; \
+		else exec $(ENLACE) corpus --download; fi
 
 params: $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [SET="train.lr=3e-4"]
 	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make params RUN=demo" >&2; exit 2; }
@@ -90,6 +90,9 @@ pull: | $(LIGHT) ## Trae datos y modelos del almacén de DVC
 
 unlock: | $(LIGHT) ## Quita el cerrojo de DVC que un corte dejó dañado
 	@exec $(ENLACE) unlock
+
+prune: | $(LIGHT) ## Enseña qué runs terminados se pueden borrar; con YES=1 los borra
+	@exec $(ENLACE) prune $${YES:+--yes}
 
 accept-code: | $(LIGHT) ## Acepta ediciones de comentarios o docstrings sin volver a entrenar
 	@exec $(ENLACE) accept-code

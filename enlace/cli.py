@@ -123,13 +123,21 @@ def deps() -> None:
 @app.command()
 def corpus(
     sources: Annotated[
-        list[str], typer.Argument(metavar="SRC…", help="ficheros o carpetas con texto")
-    ],
+        list[str] | None, typer.Argument(metavar="[SRC…]", help="ficheros o carpetas con texto")
+    ] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="traer lo que dice data.downloads")
+    ] = False,
 ) -> None:
-    """Copia texto a data/raw y lo apunta en DVC."""
+    """Copia texto a data/raw, o lo descarga, y lo apunta en DVC."""
+    if download:
+        if sources:
+            raise ConfigError("o se descarga o se copia: quita --download o las rutas")
+        _download()
+        return
     from enlace.workspace.raw import import_sources, inspect_sources, split_sources, survey_lines
 
-    paths = split_sources(sources, Path.cwd())
+    paths = split_sources(sources or [], Path.cwd())
     if not paths:
         raise ConfigError("falta decir qué texto: make corpus SRC=carpeta-o-fichero")
     root = enter_project()
@@ -145,6 +153,24 @@ def corpus(
         )
     for source in done.present:
         print(f"{source.path.name} ya estaba, idéntico")
+    print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
+
+
+def _download() -> None:
+    from enlace.workspace.download import download_all
+
+    root = enter_project()
+    data = load_config(root / PARAMS_FILE).data
+    for entry in data.downloads:
+        print(
+            f"{entry.name}: {entry.dataset} {entry.subset}, hasta {entry.max_megabytes:g} MB, "
+            f"licencia {entry.license}",
+            flush=True,
+        )
+    for done in download_all(data, root, lambda line: print(line, flush=True)):
+        size, documents = done.manifest["bytes"] / 1e6, done.manifest["documents"]
+        verb = "ya estaba en" if done.present else "está en"
+        print(f"{verb} {done.folder}: {documents} documentos, {size:.1f} MB de texto")
     print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
 
 

@@ -92,7 +92,7 @@ def test_la_demo_no_pisa_el_run_de_nadie(installed: Project) -> None:
     assert load_config(installed.root / "params.yaml").run_name == "smoke"
 
 
-@pytest.mark.parametrize("target", ["params", "exp", "corpus"])
+@pytest.mark.parametrize("target", ["params", "exp"])
 def test_sin_su_argumento_lo_pide(installed: Project, target: str) -> None:
     assert "falta" in _one_line(_make(installed, target))
 
@@ -219,3 +219,7 @@ def _wait_until_gone(pid: int) -> None:
             return
         time.sleep(0.1)
     raise AssertionError(f"el proceso {pid} sigue vivo")
+
+
+def test_corpus_sin_src_dice_que_no_hay_nada_que_descargar(installed: Project) -> None:
+    assert "data.downloads está vacío" in _one_line(_make(installed, "corpus"))
