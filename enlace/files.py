@@ -176,16 +176,19 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def remove_temporaries(folder: Path) -> list[Path]:
+def remove_temporaries(folder: Path, name: str = "*") -> list[Path]:
     """Borra los temporales que un corte dejó en `folder` y devuelve cuáles eran.
 
-    Antes devuelve a su sitio la carpeta que se hubiera apartado sin llegar a sustituirla. Solo
+    Con `name`, solo los de las escrituras de ese fichero o carpeta. Antes devuelve a su sitio la carpeta que se hubiera apartado sin llegar a sustituirla. Solo
     puede llamarla quien tenga la carpeta para sí: se llevaría lo que otro proceso está escribiendo.
     """
     if not folder.is_dir():
         return []
-    _restore_retired(folder)
-    orphans = sorted(folder.glob(f"{TEMPORARY_PREFIX}*"))
+    _restore_retired(folder, name)
+    pattern = TEMPORARY_PREFIX + "*"
+    if name != "*":
+        pattern += f"-{glob.escape(name)}"
+    orphans = sorted(folder.glob(pattern))
     for orphan in orphans:
         _remove(orphan)
     return orphans

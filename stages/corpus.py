@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from enlace.data.corpus import build_corpus
+from enlace.data.preparation import build_corpus
 from enlace.paths import CORPUS
 from stages.start import stage
 

@@ -48,6 +48,15 @@ class View:
             f"{PIPELINE_FILE}: la etapa {self._stage} lee {path} sin declararla en params; añádela"
         )
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def _values(self) -> tuple[Section, frozenset[str], str, str]:
+        return self._section, self._declared, self._stage, self._prefix
+
     def whole(self) -> Config:
         """La configuración completa, para una etapa que declara todas las secciones.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 
 from enlace.data.documents import Document
 
@@ -15,9 +16,14 @@ def document_id(document: Document) -> str:
 
 
 def split_of(identifier: str, val_fraction: float) -> str:
-    """`val` o `train` según los primeros 64 bits del id.
+    """`val` o `train` según los primeros 64 bits del id de quien decide.
 
-    Cada documento decide por sí solo, así que el reparto no cambia cuando el corpus crece, y al
-    subir `val_fraction` ninguno vuelve de validación a entrenamiento.
+    El reparto no cambia cuando el corpus crece y, al subir `val_fraction`, nadie vuelve de
+    validación a entrenamiento.
     """
-    return "val" if int(identifier[:16], 16) < val_fraction * 2**64 else "train"
+    return "val" if int(identifier[:16], 16) < validation_limit(val_fraction) else "train"
+
+
+def validation_limit(val_fraction: float) -> int:
+    """Van a validación los ids cuyos primeros 64 bits, como entero, son menores que este."""
+    return math.ceil(val_fraction * 2**64)

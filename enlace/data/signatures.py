@@ -42,7 +42,9 @@ def sign(words: list[Hashes], config: DedupConfig) -> Signed:
 
 def band_keys(signatures: Signatures, bands: int) -> Hashes:
     """La clave de cada banda de cada firma: de (N, bands·rows) a (bands, N) uint64."""
-    by_band = signatures.reshape(len(signatures), bands, -1).astype(np.uint64)
+    by_band = signatures.reshape(len(signatures), bands, signatures.shape[1] // bands).astype(
+        np.uint64
+    )
     keys = np.zeros((len(signatures), bands), np.uint64)
     for row in range(by_band.shape[2]):
         keys = mix(keys + np.uint64(1)) + by_band[:, :, row]

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from enlace.config.schema import Config, DataConfig
-from enlace.data.corpus import build_corpus
 from enlace.data.documents import Document, Rejection
+from enlace.data.preparation import build_corpus
 from enlace.data.sharding import build_shards
 from enlace.data.text import iterate_documents
 from enlace.data.vocabulary import build_tokenizer
@@ -83,7 +83,6 @@ def prepare(
     folder: Path,
     files: dict[str, Prose],
     changes: dict[str, Any] | None = None,
-    bytes_per_worker: int = 1,
 ) -> Prepared:
     """Toda la cadena: fuente → corpus → tokenizador → shards."""
     config = make_config(changes)
@@ -103,7 +102,6 @@ def prepare(
         prepared.shards,
         config.data,
         vocab_size,
-        bytes_per_worker,
     )
     return prepared
 

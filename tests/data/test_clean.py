@@ -1,4 +1,4 @@
-"""Limpieza: arreglos, filtros, cuentas y reparto."""
+"""Limpieza: arreglos, conversaciones, id y reparto."""
 
 import unicodedata
 
@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enlace.data.clean import Cleaner
 from enlace.data.documents import Document, Turn, conversation
 from enlace.data.identity import document_id, split_of
 from enlace.data.rules.characters import CHANGES, normalize
+from enlace.data.rules.table import RuleTable
 from tests.support import make_config
 
 _ANY = st.text(st.characters(codec="utf-8"))
 _SWITCHES = {f"data.rules.{change.name}": True for change in CHANGES}
 
 
-def _cleaner(min_chars: int = 0) -> Cleaner:
-    return Cleaner(make_config(_SWITCHES | {"data.rules.length.min_chars": min_chars}).data)
+def _rules() -> RuleTable:
+    return RuleTable(make_config(_SWITCHES).data)
 
 
 @pytest.mark.parametrize(
@@ -54,49 +54,17 @@ def test_lf_crlf_bom_y_salto_final_dan_el_mismo_texto(lines: list[str]) -> None:
     assert len({normalize(variant) for variant in variants}) == 1
 
 
-def test_cada_regla_cuenta_documentos_bytes_y_tres_ejemplos() -> None:
-    cleaner = _cleaner(min_chars=5)
-    texts = ["hola \x00mundo", "hola mundo", "", " \n", "abc", "niño\r\nfeliz", "Hola mundo"]
-    texts += ["x"] * 4
-    kept = [cleaner.clean(Document(text, f"{n}.txt")) for n, text in enumerate(texts)]
-    assert [d.text for d in kept if d] == ["hola mundo", "niño\nfeliz", "Hola mundo"]
-    report = cleaner.report()
-    assert report["changes"]["control"] == {
-        "documents": 1,
-        "bytes": 1,
-        "examples": [r"0.txt: hola \x00mundo"],
-    }
-    assert report["changes"]["line_ends"]["documents"] == 1
-    dropped = report["dropped"]
-    assert {k: v["documents"] for k, v in dropped.items() if v["documents"]} == {
-        "empty": 2,
-        "length": 5,
-        "duplicate": 1,
-    }
-    assert dropped["duplicate"]["bytes"] == len("hola mundo")
-    assert dropped["duplicate"]["examples"][0].startswith("1.txt: contenido repetido")
-    assert len(dropped["length"]["examples"]) == 3
-    assert dropped["length"]["examples"][0] == "4.txt: 3 caracteres, menos que 5"
-
-
-def test_el_duplicado_se_busca_despues_de_limpiar() -> None:
-    cleaner = _cleaner()
-    assert cleaner.clean(Document("café\n", "a"))
-    assert cleaner.clean(Document("\ufeffcafe\u0301\r\n", "b")) is None
-
-
 def test_una_conversacion_se_limpia_turno_a_turno() -> None:
-    cleaner = _cleaner()
+    rules = _rules()
     turns = (Turn("user", " hola\r\n"), Turn("assistant", "\ufeffsí"))
-    cleaned = cleaner.clean(conversation(turns, "a:1"))
+    cleaned = rules.clean(conversation(turns, "a:1")).document
     assert cleaned is not None
     assert cleaned.turns == (Turn("user", "hola"), Turn("assistant", "sí"))
     assert cleaned.text == "hola\nsí"
     blank = conversation((Turn("user", "hola"), Turn("assistant", "\u200b ")), "a:2")
-    assert cleaner.clean(blank) is None
-    assert cleaner.report()["dropped"]["empty_turn"]["examples"] == [
-        "a:2: el turno 2 (assistant) está vacío"
-    ]
+    rejected = rules.clean(blank)
+    assert rejected.document is None
+    assert rejected.events[-1].example == "a:2: el turno 2 (assistant) está vacío"
 
 
 def test_el_mismo_texto_repartido_en_otros_turnos_no_es_duplicado() -> None:

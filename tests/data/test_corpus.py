@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from enlace.data.corpus import build_corpus, corpus_file, read_corpus
+from enlace.data.corpus import corpus_file, read_corpus
+from enlace.data.preparation import build_corpus
 from enlace.errors import DataError
 from tests.data.builders import conversations, folder_bytes, stories, write_tree
 from tests.support import make_config
@@ -44,6 +45,8 @@ def test_cada_linea_trae_id_texto_y_procedencia_y_las_cuentas_cuadran(tmp_path: 
             "documents": len(documents),
             "characters": sum(len(d.text) for d in documents),
             "bytes": sum(len(d.text.encode()) for d in documents),
+            "epoch_documents": len(documents),
+            "epoch_bytes": sum(len(d.text.encode()) for d in documents),
         }
         for document in documents:
             assert document.text == (tmp_path / "src" / document.source).read_text("utf-8")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from enlace.data.corpus import build_corpus, read_corpus
+from enlace.data.corpus import read_corpus
+from enlace.data.preparation import build_corpus
 from enlace.data.tokenizer import load_tokenizer
 from enlace.data.vocabulary import build_tokenizer, sample_texts
 from enlace.errors import DataError

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from enlace.config.schema import Config
-from enlace.data.corpus import build_corpus
 from enlace.data.index import read_index
+from enlace.data.preparation import build_corpus
 from enlace.data.sharding import build_shards
 from enlace.data.streams import validation_batches
 from enlace.data.tokenizer import Tokenizer, load_tokenizer
