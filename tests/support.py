@@ -99,8 +99,8 @@ _TINY: dict[str, Any] = {
         "max_record_megabytes": 1.0,
         "max_document_megabytes": 1.0,
         "rules": {
-            "mojibake": False,
             "html": False,
+            "mojibake": False,
             "line_ends": False,
             "control": False,
             "invisible": False,
@@ -111,7 +111,11 @@ _TINY: dict[str, Any] = {
                 "enabled": False,
                 "keep": ["es"],
                 "min_chars": 60,
+                "judged_chars": 300,
                 "min_probability": 0.7,
+                "min_cues": 2,
+                "min_cue_share": 0.05,
+                "cued_probability": 0.35,
                 "min_document_share": 0.5,
             },
             "length": {
@@ -132,6 +136,7 @@ _TINY: dict[str, Any] = {
             },
             "repetition": {
                 "enabled": False,
+                "min_words": 100,
                 "max_duplicate_line_share": 0.3,
                 "max_duplicate_paragraph_share": 0.3,
                 "max_top_bigram_share": 0.2,

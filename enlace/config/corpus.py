@@ -48,7 +48,11 @@ class LanguageRule(Section):
         description="lenguas que se quedan, en código ISO 639-1"
     )
     min_chars: Count = Field(description="letras por debajo de las que un párrafo no se juzga solo")
+    judged_chars: Count = Field(description="caracteres del párrafo que se miran primero")
     min_probability: Share = Field(description="certeza con la que otra lengua deja fuera")
+    min_cues: Count = Field(description="palabras gallegas o asturianas que bastan para dudar")
+    min_cue_share: Share = Field(description="parte de las palabras que deben ser para cortar")
+    cued_probability: Share = Field(description="certeza que basta si hay alguna de esas palabras")
     min_document_share: Share = Field(description="parte del documento que debe quedar")
 
 
@@ -78,6 +82,7 @@ class RepetitionRule(Section):
     """Documentos que se repiten por dentro."""
 
     enabled: bool = Field(description="si se mira la repetición interna")
+    min_words: CountOrZero = Field(description="palabras desde las que se miran los grupos")
     max_duplicate_line_share: Share = Field(description="parte de caracteres en líneas repetidas")
     max_duplicate_paragraph_share: Share = Field(
         description="parte de caracteres en párrafos repetidos"
@@ -106,8 +111,8 @@ class PersonalDataRule(Section):
 class RulesConfig(Section):
     """La tabla de reglas de limpieza, en el orden en que se aplican."""
 
-    mojibake: bool = Field(description="si se repara el texto mal descodificado")
     html: bool = Field(description="si se convierten en texto las etiquetas y entidades sueltas")
+    mojibake: bool = Field(description="si se repara el texto mal descodificado")
     line_ends: bool = Field(description="si todo fin de línea pasa a ser LF")
     control: bool = Field(description="si se quitan los caracteres de control")
     invisible: bool = Field(description="si se quitan guiones blandos y espacios sin anchura")

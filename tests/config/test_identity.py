@@ -144,10 +144,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "f396e5c90b395203e1c42347e5d45fbfa87a09acefbbf9a649c92886ced07113"
+        "12ea2afecd628b994883384ea07c711f402da631829327bd37e65ce114b7a853"
     )
     assert make_config().fingerprint() == (
-        "0fea33a7f57b3aae75f0809c7854050270a73707d23dd0e7159e89c54d9437f1"
+        "0748ad570f07dcff1eb0456f9b2245647bd8e2cdcdfd546c4023485ce43cc23e"
     )
 
 

@@ -15,6 +15,7 @@ _INVISIBLE = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff]"
 )
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_BLANK = re.compile("\n{4,}")
 
 
 class Change(NamedTuple):
@@ -28,13 +29,19 @@ def _nfc(text: str) -> str:
     return text if unicodedata.is_normalized("NFC", text) else unicodedata.normalize("NFC", text)
 
 
+def _whitespace(text: str) -> str:
+    """Sin espacios al final de línea ni en los extremos, y con dos líneas en blanco como mucho."""
+    lines = "\n".join(map(str.rstrip, text.split("\n")))
+    return (_BLANK.sub("\n\n\n", lines) if "\n\n\n\n" in lines else lines).strip()
+
+
 CHANGES = (
     Change("line_ends", lambda text: _LINE_ENDS.sub("\n", text)),
     Change("control", lambda text: _CONTROL.sub("", text)),
     Change("invisible", lambda text: _INVISIBLE.sub("", text)),
     # Tras quitar lo invisible: una letra y su tilde pueden quedar por fin juntas.
     Change("nfc", _nfc),
-    Change("whitespace", str.strip),
+    Change("whitespace", _whitespace),
 )
 
 

@@ -1,8 +1,9 @@
 """La tabla de reglas en su orden: de los bytes mal leídos a los datos personales."""
 
-from enlace.config.corpus import LengthRule, RulesConfig
+from enlace.config.corpus import RulesConfig
 from enlace.config.schema import DataConfig
 from enlace.data.documents import Document
+from enlace.data.rules.boilerplate import boilerplate_cutter
 from enlace.data.rules.characters import CHANGES
 from enlace.data.rules.events import (
     Cleaned,
@@ -14,6 +15,12 @@ from enlace.data.rules.events import (
     filter_rule,
     text_rule,
 )
+from enlace.data.rules.language import language_rule
+from enlace.data.rules.markup import strip_markup
+from enlace.data.rules.mojibake import repair
+from enlace.data.rules.personal import personal_data_rule
+from enlace.data.rules.prose import length_reason, quality_reason
+from enlace.data.rules.repetition import repetition_reason
 
 
 class RuleTable:
@@ -47,15 +54,34 @@ class RuleTable:
 
 
 def _rules(config: RulesConfig) -> tuple[Rule, ...]:
-    rules = [
+    """Las reglas encendidas. Las tres de documentos vacíos no se apagan."""
+    rules = []
+    # Las entidades, antes: «&Atilde;&sup3;» es mojibake cuando deja de ser una entidad. Y las dos
+    # antes que los controles, porque el mojibake está hecho de ellos.
+    if config.html:
+        rules.append(text_rule("html", "changed", strip_markup))
+    if config.mojibake:
+        rules.append(text_rule("mojibake", "changed", repair))
+    rules += [
         text_rule(change.name, "changed", change.apply)
         for change in CHANGES
         if getattr(config, change.name)
     ]
+    if config.boilerplate.enabled:
+        cut = boilerplate_cutter(config.boilerplate.max_line_chars)
+        rules.append(text_rule("boilerplate", "cut", cut))
+    if config.language.enabled:
+        rules.append(language_rule(config.language))
     rules.append(filter_rule("empty", _empty))
     rules.append(filter_rule("empty_turn", _empty_turn))
     if config.length.enabled:
-        rules.append(filter_rule("length", lambda document: _length(document, config.length)))
+        rules.append(filter_rule("length", length_reason(config.length)))
+    if config.quality.enabled:
+        rules.append(filter_rule("quality", quality_reason(config.quality)))
+    if config.repetition.enabled:
+        rules.append(filter_rule("repetition", repetition_reason(config.repetition)))
+    if config.personal_data.action != "keep":
+        rules.append(personal_data_rule(config.personal_data))
     return tuple(rules)
 
 
@@ -68,8 +94,3 @@ def _empty_turn(document: Document) -> str | None:
         if not turn.content.strip():
             return f"el turno {position} ({turn.role}) está vacío"
     return None
-
-
-def _length(document: Document, rule: LengthRule) -> str | None:
-    length = len(document.text)
-    return None if length >= rule.min_chars else f"{length} caracteres, menos que {rule.min_chars}"
