@@ -25,6 +25,7 @@ from enlace.devices.checks import (
     device_warnings,
     explain_missing_gpu,
     memory_fraction,
+    pins_memory,
 )
 from enlace.devices.description import DeviceDescription, native_bf16
 from enlace.devices.profiles import use_profile
@@ -62,6 +63,8 @@ class Backend:
     description: DeviceDescription
     memory_fraction: float | None = None
     """Parte de la memoria que este proceso puede usar, donde el sistema desborda a la RAM."""
+    pins_memory: bool = False
+    """Si los lotes se copian desde memoria fijada, sin esperar a que la GPU acabe lo que tiene."""
     warnings: tuple[str, ...] = ()
     """Lo que no impide entrenar pero conviene decir, una frase por aviso."""
 
@@ -82,6 +85,16 @@ class Backend:
         if self.device.type == "cpu" and self.sdpa_backend == "flash":
             allowed.append(SDPBackend.MATH)
         return sdpa_kernel(allowed)
+
+    def place(self, tensor: Tensor) -> Tensor:
+        """El tensor, que está en CPU, en el dispositivo.
+
+        Con memoria fijada la copia no detiene a la CPU, que sigue encolando núcleos; torch guarda
+        el original hasta que la copia termina.
+        """
+        if self.pins_memory:
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     def synchronize(self) -> None:
         """Espera a que el dispositivo termine lo pendiente (en CPU no hay nada que esperar)."""
@@ -150,6 +163,7 @@ def decide(
         threads=threads,
         description=description,
         memory_fraction=memory_fraction(description, hardware),
+        pins_memory=pins_memory(description),
         warnings=device_warnings(description, hardware),
     )
 

@@ -64,6 +64,7 @@ _MACHINE_FAULTS = {
     errno.EDQUOT: "has agotado tu cuota de disco; libera espacio y repite la orden",
     errno.EROFS: "el disco está montado de solo lectura; usa una carpeta donde puedas escribir",
     errno.EACCES: "no tienes permiso; revisa los permisos y el dueño",
+    errno.ENOTDIR: "hay un fichero donde debería haber una carpeta; quítalo y repite la orden",
     errno.EPERM: "el sistema no lo permite; revisa los permisos y el dueño",
     errno.EBUSY: "está en uso (¿es un punto de montaje?); desmóntalo y repite la orden",
     errno.EIO: "el disco o la terminal no responden; revísalos y repite la orden",

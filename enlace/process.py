@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from enlace.errors import LockError
+from enlace.errors import LockError, UnfinishedError
 
 _PR_SET_PDEATHSIG = 1
 _LOCK_RECORD_BYTES = 4096
@@ -25,16 +25,20 @@ _STDERR = 2
 _SIGNAL_EXIT = 128
 
 
-def die_with_parent() -> None:
+def die_with_parent(launcher: int | None = None) -> None:
     """Pide al núcleo un SIGTERM para este proceso cuando muera su padre (solo Linux).
 
     Si DVC muere por SIGKILL o SIGTERM no avisa a sus hijos: el entrenamiento seguiría huérfano y
     un segundo `dvc repro` arrancaría otro sobre la misma carpeta. Si el padre muere justo antes
     de la petición, el aviso no llegaría nunca: por eso se comprueba después.
+
+    Args:
+        launcher: el pid de quien lo lanzó, si se sabe; hace falta cuando entre arrancar y llamar
+            aquí pasan segundos (importar torch), en los que ya pudo morir.
     """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
+    parent = os.getppid() if launcher is None else launcher
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
         error = ctypes.get_errno()
@@ -90,6 +94,38 @@ def device_lock(device: str) -> Iterator[None]:
     card = re.sub(r"[^0-9A-Za-z-]", "_", visible)
     with exclusive_lock(Path(tempfile.gettempdir()) / f"enlace-{os.getuid()}-gpu-{card}.lock"):
         yield
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """SIGTERM y SIGHUP acaban el bloque como una excepción: lo que haya a medias se deshace.
+
+    Una segunda señal no cuenta: interrumpiría la limpieza.
+
+    Raises:
+        UnfinishedError: llegó una; su código es 128 + la señal.
+    """
+    previous = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        for other in previous:
+            signal.signal(other, signal.SIG_IGN)
+        raise UnfinishedError(
+            f"interrumpido por la señal {number}; no queda nada a medias, repite la orden",
+            _SIGNAL_EXIT + number,
+        )
+
+    for number in previous:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def delegate(command: Sequence[str]) -> None:

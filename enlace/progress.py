@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from enlace.errors import EnlaceError
+from enlace.figures import number, scientific
 from enlace.files import fsync_file, write_json, write_text
 
 TABLE = "train.tsv"
@@ -224,14 +225,17 @@ class TrainLog:
 
 def describe(row: Row, steps: int, remaining_seconds: float | None) -> str:
     """Una fila en palabras: pérdida, tasa, velocidad y tiempo restante."""
-    parts = [f"pérdida {row.loss:.4f}", f"lr {row.lr:.2e}", f"norma {row.grad_norm:.2f}"]
+    parts = [
+        f"pérdida {number(row.loss, 4)}",
+        f"lr {scientific(row.lr)}",
+        f"norma {number(row.grad_norm, 2)}",
+    ]
     if row.val_loss is not None:
-        parts.append(f"validación {row.val_loss:.4f}")
+        parts.append(f"validación {number(row.val_loss, 4)}")
     if row.skipped:
         parts.append(f"saltados {row.skipped}")
     if row.tokens_per_second is not None:
-        thousands = f"{row.tokens_per_second:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
-        parts.append(f"{thousands} tokens/s")
+        parts.append(f"{number(row.tokens_per_second, 0)} tokens/s")
     if remaining_seconds is not None and row.step < steps:
         parts.append(f"quedan {duration(remaining_seconds)}")
     return " · ".join(parts)

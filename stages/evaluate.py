@@ -1,6 +1,5 @@
 """Etapa evaluate: medir el modelo terminado y escribir muestras e informe."""
 
-from enlace.backends import open_device
 from enlace.data.streams import validation_batches
 from enlace.data.tokenizer import load_tokenizer
 from enlace.evaluation.byte_counts import bytes_per_id
@@ -10,6 +9,7 @@ from enlace.evaluation.samples import generate_samples
 from enlace.paths import EVALUATION_REPORTS, MODEL, PRETRAIN_REPORTS, SHARDS
 from enlace.reports.curve import read_curve
 from enlace.train.export import load_model, read_manifest
+from stages.device import open_announced
 from stages.start import stage
 
 
@@ -17,7 +17,7 @@ def main() -> None:
     """Mide toda la validación, continúa los principios de texto y escribe el informe."""
     with stage("evaluate") as view:
         hardware, evaluation = view.hardware, view.data.evaluation
-        backend = open_device(hardware)
+        backend = open_announced(hardware)
         model, config = load_model(MODEL, backend.sdpa_backend, backend.device)
         tokenizer = load_tokenizer(MODEL)
         batches = validation_batches(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from enlace.backends import Backend, open_device
+from enlace.backends import Backend
 from enlace.config.schema import Config
 from enlace.data.index import verify_shards
 from enlace.data.streams import Batch, open_stream, validation_batches
@@ -32,6 +32,7 @@ from enlace.provenance import (
 from enlace.train.export import export_run
 from enlace.train.folder import point_to, retire_finished
 from enlace.train.trainer import Evaluator, train
+from stages.device import open_announced
 from stages.start import inputs_guard, stage
 
 PREFLIGHT_GATE = (sys.executable, "-m", "stages.preflight", "--require")
@@ -62,7 +63,7 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
     with exclusive_lock(folder / "lock"):
         point_to(folder, runs_folder() / config.run_name)
         retire_finished(folder, origin, config.train.steps)
-        _train(config, open_device(config.hardware, config.model), folder, origin)
+        _train(config, open_announced(config.hardware, config.model), folder, origin)
         guard.check(
             f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
             "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"

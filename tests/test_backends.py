@@ -264,3 +264,35 @@ def test_wsl_se_reconoce_por_el_nucleo(
 ) -> None:
     monkeypatch.setattr("platform.release", lambda: release)
     assert describe_device("cpu").platform == expected
+
+
+class _Recorded:
+    """Un tensor que apunta cómo lo copian."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def pin_memory(self) -> "_Recorded":
+        self.calls.append("pin")
+        return self
+
+    def to(self, device: torch.device, non_blocking: bool = False) -> "_Recorded":
+        self.calls.append((device.type, non_blocking))
+        return self
+
+
+@pytest.mark.parametrize(
+    ("platform", "calls"), [("linux", ["pin", ("cuda", True)]), ("wsl", [("cuda", False)])]
+)
+def test_los_lotes_se_copian_sin_esperar_donde_la_memoria_se_puede_fijar(
+    platform: Any, calls: list[Any]
+) -> None:
+    description = replace(RTX_2060, platform=platform, free_bytes=5 * GIB)
+    tensor: Any = _Recorded()
+    decide(profile(), description, threads=1).place(tensor)
+    assert tensor.calls == calls
+
+
+def test_en_cpu_los_lotes_no_se_copian() -> None:
+    tensor = torch.arange(3)
+    assert decide(make_config().hardware, CPU, threads=1).place(tensor) is tensor

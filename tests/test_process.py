@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from enlace.errors import LockError
-from enlace.process import StopSignal, device_lock, die_with_parent, exclusive_lock
+from enlace.errors import LockError, UnfinishedError
+from enlace.process import (
+    StopSignal,
+    device_lock,
+    die_with_parent,
+    exclusive_lock,
+    stopping,
+)
 
 HOLDER = """
 import sys, time
@@ -177,3 +183,30 @@ def test_nohup_se_respeta() -> None:
             assert stop.requested is None
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_una_senal_de_parada_deshace_lo_que_este_a_medias(number: signal.Signals) -> None:
+    cleaned = []
+
+    def interrupted() -> None:
+        try:
+            os.kill(os.getpid(), number)
+            time.sleep(5)
+        finally:
+            os.kill(os.getpid(), number)  # la segunda no debe cortar la limpieza
+            cleaned.append(True)
+
+    before = signal.getsignal(number)
+    with pytest.raises(UnfinishedError, match=f"señal {number}") as stopped, stopping():
+        interrupted()
+    assert cleaned == [True]
+    assert stopped.value.exit_code == 128 + number
+    assert signal.getsignal(number) == before
+
+
+def test_quien_arranca_despues_de_morir_su_padre_no_sigue() -> None:
+    code = "from enlace.process import die_with_parent; die_with_parent(1 << 30); print('sigue')"
+    with start(code) as child:
+        assert read_line(child) == ""
+    assert child.returncode == -signal.SIGTERM

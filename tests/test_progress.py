@@ -161,7 +161,7 @@ def test_sin_terminal_se_escriben_lineas_sueltas(tmp_path: Path) -> None:
         log.say("aviso: [corchetes] que rich no debe interpretar")
     lines = output.getvalue().splitlines()
     assert lines == [
-        "paso 4/10 · pérdida 0.3333 · lr 1.00e-05 · norma 0.10 · validación 2.5000 · saltados 2"
+        "paso 4/10 · pérdida 0,3333 · lr 1,00e-05 · norma 0,10 · validación 2,5000 · saltados 2"
         " · 1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567 tokens/s · quedan 1 min",
         "aviso: [corchetes] que rich no debe interpretar",
     ]
@@ -175,6 +175,14 @@ def test_en_una_terminal_hay_barra(tmp_path: Path) -> None:
     assert "4/10" in output.getvalue()
     assert "un mensaje" in output.getvalue()
     assert "\x1b[" in output.getvalue()
+
+
+def test_las_personas_leen_coma_y_las_maquinas_punto(tmp_path: Path) -> None:
+    log, output = open_log(tmp_path)
+    log.record(row(4, tokens_per_second=12345.5, val_loss=2.5), {})
+    assert "." not in output.getvalue()
+    assert "," not in (tmp_path / "train.tsv").read_text("utf-8")
+    assert json.loads((tmp_path / "metrics.json").read_text("utf-8"))["val_loss"] == 2.5
 
 
 def test_al_terminar_no_queda_nada() -> None:

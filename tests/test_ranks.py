@@ -14,6 +14,7 @@ RANKS = {
     "enlace.errors": 0,
     "enlace.files": 0,
     "enlace.paths": 0,
+    "enlace.figures": 0,
     "enlace.config": 1,
     "enlace.provenance": 2,
     "enlace.cards": 1,

@@ -134,6 +134,7 @@ def resolve(name: str, settings: list[str], root: Path = Path()) -> Config:
     pairs = [_split_setting(item) for item in settings]
     for key, value in pairs:
         if key in SECTIONS:
+            _layer_path(path, key, value, named_in="SET")
             document[key] = value
     values, origins = _resolve_run(path, document)
     for key, value in pairs:
@@ -201,16 +202,18 @@ def _resolve_run(path: Path, document: dict[str, Any]) -> tuple[dict[str, Any], 
     return values, origins
 
 
-def _layer_path(run: Path, section: str, name: object) -> Path:
+def _layer_path(run: Path, section: str, name: object, named_in: str = "") -> Path:
+    """El fichero de una capa de `run`; `named_in` es dónde se nombró, si no fue en el run."""
     folder = run.parent.parent / section
     if isinstance(name, Mapping):
         raise ConfigError(
-            f"{run}: {section} lleva valores y en un run va el nombre de una capa; "
+            f"{named_in or run}: {section} lleva valores y en un run va el nombre de una capa; "
             f"pásalos a overrides. {_choices(folder).capitalize()}"
         )
     if layer := _yaml_named(folder, name):
         return layer
-    raise ConfigError(f"{run}: la capa {section} = {show(name)} no existe; {_choices(folder)}")
+    source = named_in or run
+    raise ConfigError(f"{source}: la capa {section} = {show(name)} no existe; {_choices(folder)}")
 
 
 def _yaml_named(folder: Path, name: object) -> Path | None:

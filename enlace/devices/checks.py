@@ -11,6 +11,7 @@ from enlace.devices.attention import check_sdpa
 from enlace.devices.description import AMPERE, DeviceDescription, known_card, native_bf16
 from enlace.devices.profiles import use_profile
 from enlace.errors import HardwareError
+from enlace.figures import number, short
 
 MINIMUM_MARGIN = 256 << 20
 """Bytes que quedan libres como poco cuando el sistema puede desbordar a la RAM."""
@@ -85,7 +86,7 @@ def check_memory(description: DeviceDescription, hardware: HardwareConfig) -> No
     """
     if description.memory_bytes < hardware.memory_gib * GIB * (1 - _RESERVED_BY_DRIVER):
         raise HardwareError(
-            f"el perfil {hardware.name!r} es para {hardware.memory_gib:g} GiB "
+            f"el perfil {hardware.name!r} es para {short(hardware.memory_gib)} GiB "
             f"(hardware.memory_gib) y {description} tiene {_gib(description.memory_bytes)}; "
             f"{use_profile(description)}"
         )
@@ -174,4 +175,4 @@ def _runs(arch: str, capability: Capability) -> bool:
 
 
 def _gib(size: int) -> str:
-    return f"{size / GIB:.1f} GiB".replace(".", ",")
+    return f"{number(size / GIB, 1)} GiB"

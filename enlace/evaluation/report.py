@@ -13,10 +13,10 @@ from typing import Any
 from enlace.config.schema import EvaluationConfig
 from enlace.evaluation.loss import LossFigures
 from enlace.evaluation.samples import Sample
+from enlace.figures import integer, number, percent
 from enlace.files import write_json, write_text
 from enlace.reports import html, markdown
 from enlace.reports.curve import Curve, curve_svg
-from enlace.reports.text import integer, number, percent
 
 _SHOWN_HASH = 12
 _BITS_IN_A_BYTE = 8

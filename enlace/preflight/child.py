@@ -21,10 +21,12 @@ from enlace.preflight.health import Health
 from enlace.preflight.measure import Instruments, measure
 from enlace.preflight.measurement import Failure, Outcome
 from enlace.preflight.probes import probe_health
+from enlace.preflight.warmup import warm_up
 from enlace.process import die_with_parent
 
 _DESCRIBE = "--describe"
 _NO_PROBES = "--no-probes"
+_PARENT = "--parent="
 _FIRST_VICTIM = "1000"
 _CPU_OUT_OF_MEMORY = "DefaultCPUAllocator"
 
@@ -43,6 +45,7 @@ def measured(config: Config, scratch: Path, shards: Path | None, probe: bool) ->
         card = _card(config)
         free = None if card is None else card.free_bytes()
         backend = open_device(config.hardware, config.model)
+        warm_up(config, backend)
         tools = Instruments.open(backend, card, free)
         health = _health(config, backend) if probe else None
         return measure(config, backend, scratch, tools, shards, health)
@@ -61,7 +64,7 @@ def measured(config: Config, scratch: Path, shards: Path | None, probe: bool) ->
 
 def main() -> None:
     """Lee la configuración, mide y escribe el resultado, entero o nada."""
-    die_with_parent()
+    die_with_parent(_launcher(sys.argv))
     if sys.argv[1] == _DESCRIBE:
         answer(sys.argv[2])
         return
@@ -76,6 +79,11 @@ def main() -> None:
     sys.stdout.flush()
     # Sin destructores: un fallo al cerrar CUDA no debe desmentir una medida ya escrita.
     os._exit(0)
+
+
+def _launcher(arguments: list[str]) -> int | None:
+    given = [text.removeprefix(_PARENT) for text in arguments if text.startswith(_PARENT)]
+    return int(given[0]) if given else None
 
 
 def answer(device: str) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
 from enlace.preflight import stamp
+from enlace.preflight.estimate.record import Comparison
 from enlace.preflight.isolate import describe_isolated, measure_isolated
 from enlace.preflight.measurement import Measurement, Outcome
 from enlace.preflight.report import show_preflight, write_preflight_report
@@ -21,6 +22,7 @@ _CPU = "cpu"
 Measure = Callable[[Config, Path], Outcome]
 Describe = Callable[[str], str]
 Lock = Callable[[str], AbstractContextManager[None]]
+Compare = Callable[[Config, Measurement], Comparison | None]
 
 
 def run_preflight(
@@ -30,6 +32,7 @@ def run_preflight(
     reports: Path,
     console: Console,
     measure: Measure = measure_isolated,
+    compare: Compare = lambda _config, _measurement: None,
 ) -> Verdict:
     """La etapa `preflight`: mide siempre, y deja veredicto y sello solo si pasa.
 
@@ -40,6 +43,7 @@ def run_preflight(
         reports: carpeta del informe y del veredicto.
         console: dónde se escribe la tabla.
         measure: quién mide; recibe la configuración y una carpeta en el disco de los checkpoints.
+        compare: dice cuánto se equivocó la estimación de lo mismo, si se puede saber.
 
     Raises:
         PreflightError: si no pasa, con los motivos; el informe queda escrito.
@@ -49,8 +53,9 @@ def run_preflight(
     (reports / VERDICT_FILE).unlink(missing_ok=True)
     outcome = measure(config, root / stamp.STAMP_FOLDER)
     verdict = judge(config, outcome)
-    write_preflight_report(config, outcome, verdict, reports)
-    _conclude(config, outcome, verdict, root, key, console)
+    compared = compare(config, outcome) if isinstance(outcome, Measurement) else None
+    write_preflight_report(config, outcome, verdict, reports, compared)
+    _conclude(config, outcome, verdict, root, key, console, compared)
     write_verdict(reports / VERDICT_FILE, key)
     return verdict
 
@@ -100,10 +105,16 @@ def require_preflight(
 
 
 def _conclude(
-    config: Config, outcome: Outcome, verdict: Verdict, root: Path, key: str, console: Console
+    config: Config,
+    outcome: Outcome,
+    verdict: Verdict,
+    root: Path,
+    key: str,
+    console: Console,
+    compared: Comparison | None = None,
 ) -> None:
     """Muestra el resultado; sella si pasa y, si no, retira los sellos y lanza el error."""
-    show_preflight(config, outcome, verdict, console)
+    show_preflight(config, outcome, verdict, console, compared)
     if verdict.passed and isinstance(outcome, Measurement):
         name = _CPU if config.hardware.device == _CPU else outcome.device
         stamp.write_stamp(root, stamp.machine_id(name), key, outcome.device)

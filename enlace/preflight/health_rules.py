@@ -7,8 +7,8 @@ import math
 
 from enlace.config.hardware import PreflightConfig
 from enlace.config.schema import TrainConfig
+from enlace.figures import integer, number, percent
 from enlace.preflight.health import FP32_KINDS, Health, LossScaling, PrecisionGap, ScaleWindow
-from enlace.reports.text import integer, number, percent
 
 CONFIDENCE = 0.95
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CHILD_COMMAND = (sys.executable, "-m", "enlace.preflight.child")
 _DESCRIBE = "--describe"
 _NO_PROBES = "--no-probes"
+_PARENT = "--parent="
 _LAST_WORDS = 200
 _SCRATCH_PREFIX = "preflight-"
 _OUTCOME: TypeAdapter[Outcome] = TypeAdapter(Outcome)
@@ -55,9 +56,10 @@ def measure_isolated(
         result = Path(folder) / "result.json"
         errors = Path(folder) / "stderr.txt"
         arguments = [str(result), folder, "" if shards is None else str(shards)]
+        options = [f"{_PARENT}{os.getpid()}", *([] if probe else [_NO_PROBES])]
         with errors.open("wb") as stream:
             finished = subprocess.run(
-                [*command, *arguments, *([] if probe else [_NO_PROBES])],
+                [*command, *arguments, *options],
                 input=config.model_dump_json().encode("utf-8"),
                 stderr=stream,
                 env=_environment(),

@@ -8,6 +8,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from enlace.config.schema import Config
+from enlace.figures import short
 from enlace.preflight.health import Health
 from enlace.preflight.measurement import Measurement, Outcome
 from enlace.preflight.verdict import GIB, memory_budget, memory_margin
@@ -81,7 +82,7 @@ def _draw_window(axes: Axes, config: Config, health: Health) -> None:
 def _finish(axes: Axes) -> None:
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_major_formatter().__class__.__name__ == "ScalarFormatter":
-            axis.set_major_formatter(lambda value, _: f"{value:g}".replace(".", ","))
+            axis.set_major_formatter(lambda value, _: short(value))
     axes.grid(color="#e6e8eb", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)

@@ -8,12 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from enlace.config.schema import Config
+from enlace.figures import duration, integer, number, percent, short, size
 from enlace.files import write_bytes, write_json, write_text
+from enlace.preflight.estimate.record import Comparison
 from enlace.preflight.health import Health
 from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.verdict import Verdict, memory_budget
+from enlace.preflight.wording import CHECKPOINTING
 from enlace.reports import markdown
-from enlace.reports.text import duration, integer, number, percent, size
 
 _MEGA = 1_000_000
 _GIGA = 1_000_000_000
@@ -25,18 +27,27 @@ Rows = list[tuple[str, str]]
 
 
 def write_preflight_report(
-    config: Config, outcome: Outcome, verdict: Verdict, folder: Path
+    config: Config,
+    outcome: Outcome,
+    verdict: Verdict,
+    folder: Path,
+    compared: Comparison | None = None,
 ) -> None:
-    """Escribe `report.json`, `report.md` y `report.svg` en `folder`, pase o no pase."""
+    """Escribe `report.json`, `report.md` y `report.svg` en `folder`, pase o no pase.
+
+    `compared` es lo que se había estimado y cuánto se equivocó; `None` si no se sabe.
+    """
     # Aquí y no arriba: matplotlib tarda, y la puerta del entrenamiento no dibuja.
     from enlace.preflight.picture import picture_svg
 
-    write_json(folder / "report.json", report_json(outcome, verdict))
-    write_text(folder / "report.md", report_markdown(config, outcome, verdict))
+    write_json(folder / "report.json", report_json(outcome, verdict, compared))
+    write_text(folder / "report.md", report_markdown(config, outcome, verdict, compared))
     write_bytes(folder / PICTURE, picture_svg(config, outcome))
 
 
-def report_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
+def report_json(
+    outcome: Outcome, verdict: Verdict, compared: Comparison | None = None
+) -> dict[str, Any]:
     """Lo medido y lo decidido; lo que no se midió es `null`."""
     failed = isinstance(outcome, Failure)
     return {
@@ -46,26 +57,35 @@ def report_json(outcome: Outcome, verdict: Verdict) -> dict[str, Any]:
         "warnings": list(verdict.warnings),
         "measurement": None if failed else outcome.model_dump(mode="json"),
         "failure": outcome.model_dump(mode="json") if failed else None,
+        "estimate": None if compared is None else compared.model_dump(mode="json"),
     }
 
 
-def report_markdown(config: Config, outcome: Outcome, verdict: Verdict) -> str:
+def report_markdown(
+    config: Config, outcome: Outcome, verdict: Verdict, compared: Comparison | None = None
+) -> str:
     """El mismo contenido que la terminal, en Markdown, y la figura."""
     parts = [f"# Preflight de {config.model.name} en {config.hardware.name}\n"]
     parts.append(f"**{headline(verdict)}**\n")
     notes = [*verdict.reasons, *(f"aviso: {warning}" for warning in verdict.warnings)]
     if notes:
         parts.append("".join(f"- {note}\n" for note in notes))
-    rows = outcome_rows(config, outcome)
+    rows = outcome_rows(config, outcome, compared)
     if rows:
         parts.append(markdown.table(["Qué", "Medido"], rows))
         parts.append(f"![Memoria por fase y ventana de escalas]({PICTURE})\n")
     return "\n".join(parts)
 
 
-def show_preflight(config: Config, outcome: Outcome, verdict: Verdict, console: Console) -> None:
+def show_preflight(
+    config: Config,
+    outcome: Outcome,
+    verdict: Verdict,
+    console: Console,
+    compared: Comparison | None = None,
+) -> None:
     """Escribe la tabla, los motivos y el veredicto en la consola; lo último, lo que importa."""
-    rows = outcome_rows(config, outcome)
+    rows = outcome_rows(config, outcome, compared)
     if rows:
         where = outcome.device if isinstance(outcome, Measurement) else config.hardware.name
         table = Table(title=f"Preflight de {config.model.name} en {where}", min_width=60)
@@ -90,10 +110,10 @@ def headline(verdict: Verdict) -> str:
     return f"{fit}. Preflight no superado: el entrenamiento no debe empezar así."
 
 
-def outcome_rows(config: Config, outcome: Outcome) -> Rows:
+def outcome_rows(config: Config, outcome: Outcome, compared: Comparison | None = None) -> Rows:
     """Las cifras de una medida o, si no llegó al final, lo que se sepa de fp16."""
     if isinstance(outcome, Measurement):
-        return measurement_rows(config, outcome)
+        return measurement_rows(config, outcome) + comparison_rows(compared)
     return [] if outcome.health is None else health_rows(outcome.health)
 
 
@@ -105,7 +125,7 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
         *_time_rows(config, outcome),
         *_card_rows(outcome),
         ("Micro-batch × acumulación", f"{outcome.micro_batch} × {outcome.accumulation}"),
-        ("Activaciones recalculadas", _CHECKPOINTING[config.hardware.activation_checkpointing]),
+        ("Checkpointing de activaciones", CHECKPOINTING[config.hardware.activation_checkpointing]),
         ("Parámetros", f"{number(outcome.parameters / _MEGA, 2)} M"),
         ("FLOP por token", f"{number(outcome.flops_per_token / _MEGA, 1)} M"),
         ("Cálculo útil", f"{number(_useful_flops(outcome) / _GIGA, 1)} GFLOP/s"),
@@ -118,7 +138,7 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
             "Pérdida del primer paso",
             f"{number(outcome.first_loss, 3)} (al azar: {number(log(config.model.vocab_size), 3)})",
         ),
-        ("Tasa de aprendizaje del ensayo", f"{config.train.lr:g} (fija)".replace(".", ",")),
+        ("Tasa de aprendizaje del ensayo", f"{short(config.train.lr)} (fija)"),
         ("Validación", duration(time.evaluation)),
         ("Guardar y cargar un checkpoint", f"{duration(time.save)} y {duration(time.load)}"),
         ("Un checkpoint", size(disk.checkpoint_bytes)),
@@ -130,7 +150,26 @@ def measurement_rows(config: Config, outcome: Measurement) -> Rows:
     return rows
 
 
-_CHECKPOINTING = {"none": "ninguna", "mlp": "las de la FFN", "block": "las del bloque entero"}
+def comparison_rows(compared: Comparison | None) -> Rows:
+    """Lo que se había estimado sin medir, y cuánto se apartó de ello lo medido."""
+    if compared is None:
+        return []
+    error = compared.error
+    rows: Rows = []
+    if error.peak_memory is not None:
+        figure = size(compared.peak_bytes)
+        rows.append(("Memoria estimada", f"{figure}; se midió {deviation(error.peak_memory)}"))
+    if error.tokens_per_second is not None and compared.tokens_per_second is not None:
+        figure = f"{integer(round(compared.tokens_per_second))} tokens/s"
+        rows.append(
+            ("Velocidad estimada", f"{figure}; se midió {deviation(error.tokens_per_second)}")
+        )
+    return rows
+
+
+def deviation(fraction: float) -> str:
+    """`0.12` → «un 12,0 % más»; `-0.5` → «un 50,0 % menos»."""
+    return f"un {percent(abs(fraction))} {'menos' if fraction < 0 else 'más'}"
 
 
 def _useful_flops(outcome: Measurement) -> float:

@@ -13,9 +13,9 @@ from rich.table import Table
 
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
+from enlace.figures import integer, size
 from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.verdict import Verdict, judge
-from enlace.reports.text import integer, size
 
 SEARCH_STEPS = 2
 """Pasos medidos en cada intento: aquí se comparan velocidades, no se prevén horas."""

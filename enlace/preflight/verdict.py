@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
+from enlace.figures import integer, percent, size
 from enlace.files import sha256_json, write_json
 from enlace.preflight.energy import POWER_LIMIT
 from enlace.preflight.health_rules import judge_health
 from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
-from enlace.reports.text import integer, percent, size
 
 GIB = 1 << 30
 _STATE_BYTES_PER_PARAMETER = 16

@@ -13,6 +13,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from enlace.errors import DataError
+from enlace.figures import short
 
 _INCHES = (8.0, 3.6)
 _MAX_POINTS = 600
@@ -88,7 +89,7 @@ def curve_svg(curve: Curve) -> bytes:
                 axes.plot(steps, values, label=label, color=color, linewidth=width, marker=marker)
         axes.set_xlabel("paso")
         axes.set_ylabel("pérdida (nats por token)")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}".replace(".", ","))
+        axes.yaxis.set_major_formatter(lambda value, _: short(value))
         axes.grid(color="#e6e8eb", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False)

@@ -214,9 +214,7 @@ def accumulate(training: Training, batch: Batch, targets: int) -> float:
     with backend.sdpa():
         for ids_BT, targets_BT in parts:
             with backend.autocast():
-                sums = training.model.loss_sums(
-                    ids_BT.to(backend.device), targets_BT.to(backend.device)
-                )
+                sums = training.model.loss_sums(backend.place(ids_BT), backend.place(targets_BT))
             training.scaler.scale(sums.objective / targets).backward()
             total += sums.ce
     return total.item() / targets

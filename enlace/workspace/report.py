@@ -4,7 +4,7 @@ from pathlib import Path
 
 from enlace.config.load import load_config
 from enlace.errors import EnlaceError
-from enlace.reports.text import number
+from enlace.figures import number
 from enlace.workspace.dvclock import RWLOCK, dvc_processes, rwlock_problem
 from enlace.workspace.params import params_differences
 from enlace.workspace.runs import RUNS, RunSummary, list_runs, run_of

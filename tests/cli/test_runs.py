@@ -182,7 +182,7 @@ def test_lo_que_no_es_un_run_no_se_cuenta(project: Project, folder: Path) -> Non
 def test_logs_muestra_las_ultimas_filas_completas(project: Project, folder: Path) -> None:
     lines = project.ok("logs", "-n", "1").splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("paso 20/400 · pérdida 4.2500")
+    assert lines[0].startswith("paso 20/400 · pérdida 4,2500")
     assert len(project.ok("logs", "demo").splitlines()) == 2
     assert project.ok("logs", "-n", "0") == ""
 

@@ -259,3 +259,10 @@ def test_la_cabecera_de_params_repite_la_orden_y_no_rompe_el_yaml(
     path = write_params(config, settings, project)
     assert shown.replace("\\\\", "\\") in path.read_text(encoding="utf-8")
     assert load_config(path) == config
+
+
+@pytest.mark.parametrize("value", ["rtx9999", "{name: cpu}"])
+def test_una_capa_mala_de_set_no_se_achaca_al_run(project: Path, value: str) -> None:
+    with pytest.raises(ConfigError, match=r"^SET: ") as refused:
+        resolve("demo", [f"hardware={value}"], project)
+    assert "configs/runs" not in str(refused.value)

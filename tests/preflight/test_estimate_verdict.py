@@ -9,7 +9,7 @@ from enlace.config.load import resolve
 from enlace.config.schema import Config
 from enlace.errors import ConfigError, HardwareError, PreflightError
 from enlace.preflight.estimate.advice import Search
-from enlace.preflight.estimate.error import estimate_error
+from enlace.preflight.estimate.error import compare, estimate_error
 from enlace.preflight.estimate.estimate import GIB, estimate
 from enlace.preflight.estimate.record import Estimate
 from enlace.preflight.estimate.roofline import Rates
@@ -168,3 +168,36 @@ def test_la_2060_da_lo_que_salio_de_cuentas_independientes(settings: list[str], 
     done = estimate(resolve("pretrain-2060", settings, ROOT), TURING, DISK)
     assert done.memory.peak_bytes / GIB == pytest.approx(gib, rel=0.05)
     assert done.fit == "cabe"
+
+
+def test_comparar_da_la_estimacion_de_lo_mismo_y_su_error(tiny: Estimate) -> None:
+    assert tiny.time is not None
+    measured = made_up(
+        dtype="fp16",
+        parameters=tiny.parameters,
+        memory=memory(2 * tiny.memory.peak_bytes),
+        tokens_per_second=tiny.time.tokens_per_second / 2,
+    )
+    found = compare(config(), measured)
+    assert found is not None
+    assert found.peak_bytes == tiny.memory.peak_bytes
+    assert found.error == estimate_error(tiny, measured)
+    assert found.error.peak_memory == pytest.approx(1.0)
+    assert found.error.tokens_per_second == pytest.approx(-0.5)
+
+
+def test_un_perfil_editado_para_otra_tarjeta_no_se_compara() -> None:
+    assert compare(config({"hardware.dtype": "bf16"}), made_up()) is None
+
+
+def test_en_cpu_un_micro_batch_enorme_se_extrapola_y_no_se_traza() -> None:
+    huge = make_config(
+        {
+            "hardware.micro_batch": 1 << 16,
+            "hardware.loss_chunk_rows": 64,
+            "train.tokens_per_step": (1 << 16) * make_config().model.seq_len,
+        }
+    )
+    found = estimate(huge, None, DISK)
+    assert found.memory.extrapolated
+    assert found.memory.peak_bytes > found.memory.live_bytes > 0

@@ -11,6 +11,7 @@ from enlace.config.load import load_config
 from enlace.config.schema import Config
 from enlace.config.views import declared_params, declared_values
 from enlace.errors import PreflightError
+from enlace.preflight.estimate.record import Comparison, EstimateError
 from enlace.preflight.gate import require_preflight, run_preflight
 from enlace.preflight.measurement import CardState, EnergyUse, Failure, Outcome
 from enlace.preflight.neutral import PREFLIGHT_LR, complete_config
@@ -255,3 +256,43 @@ def test_la_tasa_del_ensayo_es_menor_que_la_de_todos_los_runs_y_se_dice() -> Non
     config = complete_config(declared)
     rows = dict(measurement_rows(config, made_up()))
     assert rows["Tasa de aprendizaje del ensayo"] == "0,0001 (fija)"
+
+
+def test_el_informe_compara_lo_medido_con_lo_estimado(tmp_path: Path) -> None:
+    error = EstimateError(
+        peak_memory=0.125,
+        allocated_memory=None,
+        tokens_per_second=-0.5,
+        total_seconds=1.0,
+        checkpoint_bytes=0.0,
+    )
+    guess = Comparison(
+        peak_bytes=GIB,
+        live_bytes=GIB // 2,
+        tokens_per_second=27_200.8,
+        total_seconds=3600.0,
+        error=error,
+    )
+    output = console()
+    run_preflight(
+        CONFIG, VALUES, tmp_path, tmp_path / "reports", output, _Gauge(made_up()), lambda *_: guess
+    )
+    assert isinstance(output.file, StringIO)
+    markdown = (tmp_path / "reports/report.md").read_text("utf-8")
+    for text in (output.file.getvalue(), markdown):
+        assert "1,00\u00a0GiB; se midió un 12,5\u00a0% más" in text
+        assert "27\u202f201 tokens/s; se midió un 50,0\u00a0% menos" in text
+    report = json.loads((tmp_path / "reports/report.json").read_text("utf-8"))
+    assert report["estimate"]["error"]["peak_memory"] == 0.125
+
+
+def test_sin_medida_no_se_compara(tmp_path: Path) -> None:
+    def never(*_: object) -> Comparison:
+        raise AssertionError
+
+    with pytest.raises(PreflightError):
+        run_preflight(
+            CONFIG, VALUES, tmp_path, tmp_path / "reports", console(), _Gauge(CRASH), never
+        )
+    report = json.loads((tmp_path / "reports/report.json").read_text("utf-8"))
+    assert report["estimate"] is None

@@ -150,10 +150,11 @@ def test_el_hijo_recibe_los_shards_y_si_hay_que_sondear(tmp_path: Path) -> None:
         "pathlib.Path(sys.argv[1]).write_text(failure.model_dump_json())"
     )
     command = [sys.executable, "-c", code]
+    launcher = f"--parent={os.getpid()}"
     plain = measure_isolated(CONFIG, tmp_path, command)
-    assert plain == Failure(kind="refused", detail="")
+    assert plain == Failure(kind="refused", detail=f"|{launcher}")
     both = measure_isolated(CONFIG, tmp_path, command, shards=Path("data/shards"), probe=False)
-    assert both == Failure(kind="refused", detail="data/shards|--no-probes")
+    assert both == Failure(kind="refused", detail=f"data/shards|{launcher}|--no-probes")
 
 
 def test_el_dispositivo_se_describe_en_otro_proceso() -> None:

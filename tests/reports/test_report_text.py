@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from enlace.reports.text import duration, integer, number, percent, size, visible
+from enlace.figures import duration, integer, number, percent, size
+from enlace.reports.text import visible
 
 THIN = "\u202f"
 NBSP = "\u00a0"

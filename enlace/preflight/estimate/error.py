@@ -1,17 +1,36 @@
-"""Cuánto se equivocó una estimación, cuando por fin se midió."""
+"""Cuánto se equivocó una estimación, cuando por fin se midió: el informe del preflight lo dice."""
 
-from enlace.preflight.estimate.record import Estimate
-from enlace.preflight.measurement import Measurement, Record
+from enlace.cards import profile_card
+from enlace.config.schema import Config
+from enlace.errors import EnlaceError
+from enlace.preflight.estimate.estimate import estimate
+from enlace.preflight.estimate.record import Comparison, Estimate, EstimateError
+from enlace.preflight.measurement import Measurement
 
 
-class EstimateError(Record):
-    """Medido entre estimado, menos uno: 0,1 es «se midió un 10 % más». None si falta una parte."""
+def compare(config: Config, measurement: Measurement) -> Comparison | None:
+    """Estima la configuración que se acaba de medir y dice cuánto se equivoca.
 
-    peak_memory: float | None
-    allocated_memory: float | None
-    tokens_per_second: float | None
-    total_seconds: float | None
-    checkpoint_bytes: float | None
+    Estima con la tarjeta del perfil, como `enlace estimate`. `None` si ese perfil no se deja
+    estimar (por ejemplo, porque se editó para otra tarjeta).
+
+    Args:
+        config: la configuración medida.
+        measurement: su medida.
+    """
+    try:
+        card = profile_card(config.hardware.name)
+        guess = estimate(config, card, measurement.disk.free_bytes, advise=False)
+    except EnlaceError:
+        return None
+    time = guess.time
+    return Comparison(
+        peak_bytes=guess.memory.peak_bytes,
+        live_bytes=guess.memory.live_bytes,
+        tokens_per_second=None if time is None else time.tokens_per_second,
+        total_seconds=None if time is None else time.total_seconds,
+        error=estimate_error(guess, measurement),
+    )
 
 
 def estimate_error(estimate: Estimate, measurement: Measurement) -> EstimateError:

@@ -5,6 +5,7 @@ import math
 from enlace.backends import DeviceDescription, decide
 from enlace.cards import Card
 from enlace.config.schema import Config
+from enlace.figures import integer, size
 from enlace.model.cost import checkpoint_bytes, flops_per_token, parameter_count
 from enlace.preflight.estimate.advice import FRAGMENTATION, Search, is_straight, micro_batches
 from enlace.preflight.estimate.affine import extrapolate
@@ -29,7 +30,6 @@ from enlace.preflight.estimate.record import (
 from enlace.preflight.estimate.recorder import Trace
 from enlace.preflight.estimate.roofline import FASTEST, SLOWEST, Rates, StepTime, step_time
 from enlace.preflight.estimate.trace import TRACED_MICRO_BATCHES, trace_training
-from enlace.reports.text import integer, size
 from enlace.train.retention import kept_checkpoints, saved_steps
 
 GIB = 1 << 30

@@ -112,3 +112,23 @@ class Estimate(Record):
     def passed(self) -> bool:
         """Si no hay nada en contra."""
         return not self.reasons
+
+
+class EstimateError(Record):
+    """Medido entre estimado, menos uno: 0,1 es «se midió un 10 % más». None si falta una parte."""
+
+    peak_memory: float | None
+    allocated_memory: float | None
+    tokens_per_second: float | None
+    total_seconds: float | None
+    checkpoint_bytes: float | None
+
+
+class Comparison(Record):
+    """Lo estimado que se puede medir, y su error."""
+
+    peak_bytes: int
+    live_bytes: int
+    tokens_per_second: float | None
+    total_seconds: float | None
+    error: EstimateError

@@ -3,8 +3,9 @@
 from rich.console import Console
 from rich.table import Table
 
+from enlace.figures import duration, integer, number, percent, size
 from enlace.preflight.estimate.record import Choice, Estimate, TimeEstimate
-from enlace.reports.text import duration, integer, number, percent, size
+from enlace.preflight.wording import CHECKPOINTING
 
 CHINCHILLA = 20
 _PHASES = {
@@ -14,7 +15,6 @@ _PHASES = {
     "evaluation": "validación",
     "load": "carga",
 }
-_MODES = {"none": "sin checkpointing", "mlp": "checkpointing mlp", "block": "checkpointing block"}
 _STYLES = {"cabe": "bold green", "justo": "bold yellow", "no cabe": "bold red"}
 Rows = list[tuple[str, str]]
 
@@ -55,7 +55,7 @@ def estimate_rows(estimate: Estimate) -> Rows:
     ]
     if is_gpu:
         rows.append(("Contexto de CUDA, aparte", size(memory.context_bytes)))
-    mode = _MODES[estimate.activation_checkpointing]
+    mode = CHECKPOINTING[estimate.activation_checkpointing]
     rows.append(
         (
             "Micro-batch × acumulación",
@@ -99,6 +99,6 @@ def _time_rows(time: TimeEstimate) -> Rows:
 
 def _choice(choice: Choice) -> str:
     return (
-        f"micro_batch {choice.micro_batch}, {_MODES[choice.activation_checkpointing]} "
+        f"micro_batch {choice.micro_batch}, {CHECKPOINTING[choice.activation_checkpointing]} "
         f"(≈ {size(choice.peak_bytes)})"
     )

@@ -1,0 +1,75 @@
+"""Cifras como las lee una persona que habla español: coma decimal y espacio fino entre millares.
+
+La regla es de todo texto para personas (terminal, informes, mensajes). Lo que lee una máquina
+(JSON, TSV, YAML) y los valores que se copian en la configuración («train.lr=0.0003») llevan punto.
+
+Una magnitud que no se ha medido es `None` y se escribe «no medido»: nunca un cero.
+"""
+
+import math
+
+NOT_MEASURED = "no medido"
+_NARROW_SPACE = "\u202f"
+_CLOCK = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+_GROUPED_FROM = 10_000
+"""La ortografía española agrupa de tres en tres solo a partir de cinco cifras."""
+
+
+def number(value: float | None, decimals: int = 2) -> str:
+    """`1234567.891` → «1 234 567,89» (coma decimal, espacio fino entre millares)."""
+    if value is None:
+        return NOT_MEASURED
+    if not math.isfinite(value):
+        return "no finito"
+    text = f"{value:,.{decimals}f}"
+    separator = _NARROW_SPACE if abs(round(value, decimals)) >= _GROUPED_FROM else ""
+    return text.replace(",", separator).replace(".", ",")
+
+
+def short(value: float) -> str:
+    """`0.0001` → «0,0001»: las cifras justas, sin ceros de más, con coma decimal."""
+    return f"{value:g}".replace(".", ",")
+
+
+def integer(value: int | None) -> str:
+    """`50608128` → «50 608 128»."""
+    return number(value, 0)
+
+
+def percent(fraction: float | None, decimals: int = 1) -> str:
+    """`0.034` → «3,4 %»."""
+    if fraction is None:
+        return NOT_MEASURED
+    return f"{number(100 * fraction, decimals)}\u00a0%"
+
+
+def size(n_bytes: int | None) -> str:
+    """Bytes en la unidad binaria que se lee mejor: «607,1 MiB», «5,25 GiB»."""
+    if n_bytes is None:
+        return NOT_MEASURED
+    for unit, power, decimals in (("GiB", 30, 2), ("MiB", 20, 1), ("KiB", 10, 1)):
+        if abs(n_bytes) >= 1 << power:
+            return f"{number(n_bytes / (1 << power), decimals)}\u00a0{unit}"
+    return f"{integer(n_bytes)}\u00a0bytes"
+
+
+def duration(seconds: float | None) -> str:
+    """Segundos como «850 ms», «12,3 s», «4 min 5 s», «20 h 36 min» o «2 d 3 h»."""
+    if seconds is None:
+        return NOT_MEASURED
+    if not math.isfinite(seconds):
+        return "no finito"
+    if seconds < 1:
+        return f"{number(1000 * seconds, 0 if seconds >= 0.01 else 2)}\u00a0ms"
+    for large, large_name, small, small_name in _CLOCK:
+        parts = round(seconds / small)
+        if parts * small >= large:
+            whole, rest = divmod(parts, large // small)
+            tail = f" {rest}\u00a0{small_name}" if rest else ""
+            return f"{whole}\u00a0{large_name}{tail}"
+    return f"{number(seconds, 1)}\u00a0s"
+
+
+def scientific(value: float, decimals: int = 2) -> str:
+    """`0.0003` → «3,00e-04»."""
+    return f"{value:.{decimals}e}".replace(".", ",")
