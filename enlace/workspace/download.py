@@ -25,7 +25,8 @@ from enlace.process import exclusive_lock
 from enlace.workspace.hub import Position, Remote, records, require_libraries, resolve
 from enlace.workspace.raw import check_nothing_missing, track
 
-MANIFEST = "download.json"
+MANIFEST = ".download.json"
+"""Oculto, para que ningún patrón de `data.include` lo lea como texto."""
 VERSION = 1
 PART_BYTES = 256_000_000
 """Bytes UTF-8 de texto por parte: lo que como mucho se repite tras un corte."""

@@ -61,10 +61,10 @@ def test_llega_solo_el_texto_y_el_manifiesto_lo_cuenta(root: Path, dataset: Path
     folder = _bring(with_downloads({"dataset": str(dataset)}), said.append)
     assert folder == Path("data/raw/web")
     assert _lines(folder) == [{"text": line} for line in _FULL]
-    manifest = json.loads((folder / "download.json").read_text())
+    manifest = json.loads((folder / ".download.json").read_text())
     parts = manifest["parts"]
     assert len(parts) > 3
-    assert sorted([*(part["file"] for part in parts), "download.json"]) == sorted(_bytes(folder))
+    assert sorted([*(part["file"] for part in parts), ".download.json"]) == sorted(_bytes(folder))
     assert all(part["sha256"] == sha256_file(folder / part["file"]) for part in parts)
     assert all(part["bytes"] < PART + 300 for part in parts)
     size = sum(len(line.encode()) for line in _FULL)
@@ -103,7 +103,7 @@ def test_el_maximo_corta_en_un_documento(root: Path, dataset: Path, documents: i
     size = sum(len(line.encode()) for line in _FULL[:documents])
     folder = _bring(with_downloads({"dataset": str(dataset), "max_megabytes": (size + 50) / 1e6}))
     assert [line["text"] for line in _lines(folder)] == _FULL[:documents]
-    assert json.loads((folder / "download.json").read_text())["finished"] == "limit"
+    assert json.loads((folder / ".download.json").read_text())["finished"] == "limit"
 
 
 class _CutError(Exception):
