@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from enlace.config.schema import Config, DataConfig
 from enlace.data.documents import Document, Rejection
 from enlace.data.preparation import build_corpus
+from enlace.data.readers import iterate_records, parse_record
 from enlace.data.sharding import build_shards
-from enlace.data.text import iterate_documents
 from enlace.data.vocabulary import build_tokenizer
 from tests.support import make_config
 
@@ -74,7 +74,10 @@ def data_config(**changes: Any) -> DataConfig:
 
 def read_all(folder: Path, **changes: Any) -> tuple[list[Document], list[Rejection]]:
     """Los documentos y los rechazos de una carpeta."""
-    items = list(iterate_documents(folder, data_config(**changes)))
+    data = data_config(**changes)
+    items: list[Document | Rejection] = []
+    for record in iterate_records(folder, data):
+        items += [record] if isinstance(record, Rejection) else parse_record(record, data)
     documents = [item for item in items if isinstance(item, Document)]
     return documents, [item for item in items if isinstance(item, Rejection)]
 

@@ -8,7 +8,7 @@ import re
 
 _FENCES = {"---": ("---", "..."), "+++": ("+++",)}
 _MAX_LINES = 200
-_METADATA = re.compile(r"\s*$|\s*#|\s+\S|- |-$|[\w.\"'-]+\s*[:=]|[\]})]")
+_METADATA = re.compile(r"\s*$|\s*#|\s+\S|- |-$|[\w.\"'-]+\s*[:=]|[\[\]})]")
 """Lo que puede ser una línea de YAML o TOML: vacía, comentario, sangrada, lista o `clave: …`."""
 
 

@@ -1,7 +1,7 @@
 """De un registro crudo a sus documentos: una función pura, igual en cualquier proceso."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from enlace.config.schema import DataConfig
 from enlace.data.documents import Document, Rejection
@@ -59,7 +59,13 @@ def _parse(record: RawRecord, data: DataConfig) -> list[Document | Rejection]:
 def _from_line(text: str, record: RawRecord, data: DataConfig) -> list[Document | Rejection]:
     value = _json(text)
     if isinstance(value, _BadJson):
-        return [_reject(record, "bad_record", value.problem)]
+        problem = value.problem
+        if value.position >= len(text.rstrip()):
+            problem += (
+                "; la línea acaba a medias: cada registro debe ocupar una sola, y si el fichero es "
+                "un solo JSON con sangría, llámalo .json"
+            )
+        return [_reject(record, "bad_record", problem)]
     if not isinstance(value, dict):
         return [_reject(record, "bad_record", "la línea no es un objeto JSON")]
     return _from_record(value, record, data, record.source)
@@ -98,16 +104,20 @@ def _from_record(
     return items
 
 
-class _BadJson:
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
+class _BadJson(NamedTuple):
+    problem: str
+    position: int = 0
 
 
 def _json(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError) as error:  # también enteros de miles de cifras
-        return _BadJson(f"JSON inválido: {error}")
+    except json.JSONDecodeError as error:
+        return _BadJson(f"JSON inválido en el carácter {error.pos + 1}", error.pos)
+    except ValueError:
+        return _BadJson("JSON inválido: tiene un número de miles de cifras")
+    except RecursionError:
+        return _BadJson("JSON inválido: tiene demasiados niveles")
 
 
 def _labelled(document: Document, record: RawRecord, data: DataConfig) -> Document:
