@@ -10,6 +10,7 @@ RAW = Path("data/raw")
 
 VERDICT = Path("reports/preflight/verdict.json")
 PREFLIGHT_REPORT = Path("reports/preflight/report.json")
+CORPUS_REPORT = Path("reports/corpus.json")
 PRETRAIN_REPORTS = Path("reports/pretrain")
 EVALUATION_REPORTS = Path("reports/evaluation")
 

@@ -3,14 +3,17 @@
 from pathlib import Path
 
 from enlace.data.preparation import build_corpus
-from enlace.paths import CORPUS
+from enlace.paths import CORPUS, CORPUS_REPORT
+from enlace.reports.corpus import write_corpus_report
 from stages.start import stage
 
 
 def main() -> None:
-    """Lee `data.source`, escribe `data/corpus` y resume qué entró y qué se descartó."""
+    """Lee `data.source`, escribe `data/corpus` y cuenta en un informe qué entró y qué no."""
     with stage("corpus") as view:
-        build_corpus(Path(view.data.source), CORPUS, view.data)
+        report = build_corpus(Path(view.data.source), CORPUS, view.data)
+        write_corpus_report(report, CORPUS_REPORT)
+        print(f"informe del corpus: {CORPUS_REPORT.with_suffix('.html')}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from enlace.data.evaluation_texts import SHORTEST
+from enlace.data.evaluation_texts import SHORTEST, read_table
 from enlace.data.shingles import Hashes, ngram_hashes
 
 _FILTER_BITS = 22
@@ -26,13 +26,13 @@ class Searcher:
         """Abre las tablas; `ngram` y `min_overlap` son los de `data.contamination`."""
         self._ngram = ngram
         self._min_overlap = min_overlap
-        self._grams = cast(Hashes, np.load(folder / "grams.npy"))
-        self._owners = np.load(folder / "owners.npy")
-        self._counts = np.load(folder / "counts.npy")
-        self._anchors = cast(Hashes, np.load(folder / "anchors.npy"))
-        self._lengths = np.load(folder / "lengths.npy")
-        self._wholes = np.load(folder / "wholes.npy")
-        self._shorts = np.load(folder / "shorts.npy")
+        self._grams = read_table(folder, "grams")
+        self._owners = read_table(folder, "owners")
+        self._counts = read_table(folder, "counts")
+        self._anchors = read_table(folder, "anchors")
+        self._lengths = read_table(folder, "lengths")
+        self._wholes = read_table(folder, "wholes")
+        self._shorts = read_table(folder, "shorts")
         self._gram_filter = _filter(self._grams)
         self._anchor_filter = _filter(self._anchors)
 

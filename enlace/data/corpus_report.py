@@ -20,6 +20,7 @@ from enlace.data.report_warnings import warnings_of
 from enlace.data.rules.table import RuleTable
 from enlace.data.staging import Labels, Staging
 from enlace.data.tallies import MAX_EXAMPLES, Flow, Tallies, Tally
+from enlace.figures import percent
 
 REPORT_VERSION = 2
 LENGTH_EDGES = (0, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 1_000_000)
@@ -131,7 +132,7 @@ def _late_example(rule: str, number: int, outcome: Outcome, sources: Mapping[int
         return f"{source}: igual que {sources[keeper]}"
     pair = (np.array([number]), np.array([keeper]))
     alike = float(similarity(outcome.staging.fingerprints().signatures, *pair)[0])
-    return f"{source}: se parece a {sources[keeper]} ({alike:.2f})"
+    return f"{source}: se parece a {sources[keeper]} ({percent(alike, 0)})"
 
 
 def _rules(rules: Mapping[tuple[str, str], Tally], data: DataConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
 from enlace.data.formats import COMPRESSIONS, format_of
@@ -24,7 +25,15 @@ from enlace.errors import DataError
 SHORTEST = 6
 """Palabras de un texto de evaluación por debajo de las que no se busca."""
 
-_KINDS = ("jsonl", "txt", "markdown")
+TABLES: dict[str, Any] = {
+    "grams": np.uint64,
+    "owners": np.int32,
+    "counts": np.int32,
+    "anchors": np.uint64,
+    "lengths": np.int32,
+    "wholes": np.uint64,
+    "shorts": np.int32,
+}
 _SUFFIXES = (".jsonl", ".txt", ".md", ".markdown")
 _SHOWN_CHARS = 80
 
@@ -47,10 +56,9 @@ class EvaluationTexts(NamedTuple):
 def index_evaluation(source_dir: Path, data: DataConfig, folder: Path) -> EvaluationTexts:
     """Lee los textos de evaluación y deja en `folder` las tablas que abre `Searcher`.
 
-    `grams.npy` (N,) uint64 en orden creciente y `owners.npy` (N,) int32: cada n-grama y el texto
-    del que es; `counts.npy` (textos,) int32: los n-gramas distintos de cada texto; `anchors.npy`
-    (M,) uint64, `lengths.npy` (M,) int32, `wholes.npy` (M,) uint64 y `shorts.npy` (M,) int32: de
-    cada texto corto, sus primeras `SHORTEST` palabras, cuántas tiene, él entero y cuál es.
+    `grams` (N,) en orden creciente y `owners` (N,): cada n-grama y el texto del que es; `counts`
+    (textos,): los n-gramas distintos de cada texto; `anchors`, `lengths`, `wholes` y `shorts`
+    (M,): de cada texto corto, sus primeras `SHORTEST` palabras, cuántas tiene, él entero y cuál es.
 
     Raises:
         DataError: ningún fichero casa, o uno no se puede leer.
@@ -103,14 +111,21 @@ def _save(
     tables = {
         "grams": joined[order],
         "owners": owners[order],
-        "counts": np.array(counts, np.int32),
-        "anchors": np.array(columns[0], np.uint64),
-        "lengths": np.array(columns[1], np.int32),
-        "wholes": np.array(columns[2], np.uint64),
-        "shorts": np.array(columns[3], np.int32),
+        "counts": np.array(counts, TABLES["counts"]),
+        **{
+            name: np.array(column, TABLES[name])
+            for name, column in zip(
+                ("anchors", "lengths", "wholes", "shorts"), columns, strict=True
+            )
+        },
     }
     for name, table in tables.items():
-        np.save(folder / f"{name}.npy", table)
+        table.astype(TABLES[name]).tofile(folder / f"evaluation-{name}.bin")
+
+
+def read_table(folder: Path, name: str) -> npt.NDArray[Any]:
+    """Una de las tablas de `index_evaluation`."""
+    return np.fromfile(folder / f"evaluation-{name}.bin", dtype=TABLES[name])
 
 
 def _strings(source_dir: Path, files: tuple[str, ...]) -> Iterator[tuple[str, str]]:

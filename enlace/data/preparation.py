@@ -31,6 +31,7 @@ from enlace.data.staging import Staging
 from enlace.data.tallies import Tallies
 from enlace.data.throughput import Throughput
 from enlace.errors import DataError
+from enlace.figures import size
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
 # Arrancar un proceso cuesta lo que limpiar un par de megabytes.
@@ -146,8 +147,8 @@ def _check_room(out_dir: Path, text_bytes: int) -> None:
     free, needed = shutil.disk_usage(folder).free, int(text_bytes * _DISK_SHARE)
     if free < needed:
         raise DataError(
-            f"para preparar el corpus hacen falta unos {needed / 1e9:.1f} GB en {folder} y hay "
-            f"{free / 1e9:.1f} libres; libera espacio o usa menos texto (data.include)"
+            f"para preparar el corpus hacen falta unos {size(needed)} en {folder} y hay "
+            f"{size(free)} libres; libera espacio o usa menos texto (data.include)"
         )
 
 

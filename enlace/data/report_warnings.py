@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from enlace.config.schema import DataConfig
+from enlace.figures import number, percent
 
 _MOST = 0.5
 """Parte de los documentos que, si la quita una sola regla, merece una mirada."""
@@ -44,10 +45,8 @@ def _split(report: Mapping[str, Any], data: DataConfig) -> list[str]:
     if data.val_fraction / _UNEVEN <= share <= data.val_fraction * _UNEVEN:
         return []
     return [
-        f"validación lleva el {100 * share:.2f} % del texto y data.val_fraction pide el "
-        f"{100 * data.val_fraction:.2f} %: hay pocos documentos o algunos son enormes".replace(
-            ".", ","
-        ).replace("data,val_fraction", "data.val_fraction")
+        f"validación lleva el {percent(share, 2)} del texto y data.val_fraction pide el "
+        f"{percent(data.val_fraction, 2)}: hay pocos documentos o algunos son enormes"
     ]
 
 
@@ -56,8 +55,8 @@ def _contamination(report: Mapping[str, Any]) -> list[str]:
     if contamination["action"] != "report" or not contamination["found"]:
         return []
     return [
-        f"{contamination['documents']} documentos contienen textos de evaluación y siguen en el "
-        "corpus (data.contamination.action: report)"
+        "documentos con textos de evaluación que siguen en el corpus: "
+        f"{contamination['documents']} (data.contamination.action: report)"
     ]
 
 
@@ -66,8 +65,8 @@ def _repeated(report: Mapping[str, Any], data: DataConfig) -> list[str]:
     if data.dedup.near or not unsplit:
         return []
     return [
-        f"{unsplit} documentos se parecen a otro y siguen en el corpus (data.dedup.near: false); "
-        "están en la misma parte que él"
+        f"documentos que se parecen a otro y siguen en el corpus, en su misma parte: {unsplit} "
+        "(data.dedup.near: false)"
     ]
 
 
@@ -76,8 +75,8 @@ def _licenses(report: Mapping[str, Any]) -> list[str]:
     if not unknown:
         return []
     return [
-        f"de {unknown} documentos no se sabe la licencia; ponla en data.sources o di qué columna "
-        "la trae (data.license_column)"
+        f"documentos sin licencia conocida: {unknown}; ponla en data.sources o di qué columna la "
+        "trae (data.license_column)"
     ]
 
 
@@ -86,6 +85,6 @@ def _small(report: Mapping[str, Any]) -> list[str]:
     if size >= _SMALL_BYTES:
         return []
     return [
-        f"hay {size / 1e6:.1f} MB de texto para entrenar: da para probar que todo funciona, no "
-        "para que un modelo aprenda a escribir".replace(".", ",", 1)
+        f"hay {number(size / 1e6, 1)} MB de texto para entrenar: da para probar que todo funciona, "
+        "no para que un modelo aprenda a escribir"
     ]

@@ -33,6 +33,13 @@ table { border-collapse:collapse; width:100%; }
 th, td { text-align:left; padding:.4rem .8rem .4rem 0; border-bottom:1px solid var(--line);
   vertical-align:top; overflow-wrap:anywhere; }
 th { font-weight:600; white-space:nowrap; width:1%; }
+caption { text-align:left; color:var(--soft); padding:.2rem 0 .4rem; }
+.grid { font-size:.92rem; margin-bottom:1.6rem; }
+.grid td { font-variant-numeric:tabular-nums; }
+.bar { display:block; height:.7rem; min-width:1px; background:var(--accent); border-radius:.2rem; }
+.warnings { background:var(--card); border-left:.25rem solid var(--accent); margin:0;
+  padding:.8rem 1rem .8rem 2.2rem; border-radius:0 .6rem .6rem 0; }
+summary { cursor:pointer; }
 code { font:.88em ui-monospace,"DejaVu Sans Mono",Menlo,Consolas,monospace; }
 figure { margin:0; }
 figure img { width:100%; height:auto; background:#fff; border:1px solid var(--line);
@@ -83,6 +90,37 @@ def table(rows: Sequence[tuple[str, str]]) -> Html:
             *(element("tr", element("th", name), element("td", value)) for name, value in rows),
         ),
     )
+
+
+def grid(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Html:
+    """Una tabla con título y encabezados; la primera celda de cada fila la nombra."""
+    columns = [Html(f'<th scope="col">{text(name)}</th>') for name in header]
+    lines = [
+        element(
+            "tr",
+            Html(f'<th scope="row">{text(first)}</th>'),
+            *(element("td", cell) for cell in others),
+        )
+        for first, *others in rows
+    ]
+    return element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", *columns)),
+        element("tbody", *lines),
+        css="grid",
+    )
+
+
+def bar(share: float) -> Html:
+    """Una barra que ocupa esa parte (0 a 1) de su celda; es un adorno del número que va al lado."""
+    width = round(100 * min(max(share, 0.0), 1.0), 1)
+    return Html(f'<span class="bar" style="width:{width}%" aria-hidden="true"></span>')
+
+
+def bullets(items: Sequence[str], css: str = "") -> Html:
+    """Una lista de puntos."""
+    return element("ul", *(element("li", item) for item in items), css=css)
 
 
 def cards(figures: Sequence[Card]) -> Html:

@@ -21,6 +21,11 @@ def code_block(text: str) -> str:
     return f"{fence}text\n{visible(text)}\n{fence}\n"
 
 
+def escape(text: str) -> str:
+    """Una frase ajena, en una línea y sin que ninguno de sus signos signifique nada."""
+    return re.sub(r"([\\`*_{}\[\]<>#|~])", r"\\\1", visible(text).replace("\n", " "))
+
+
 def _row(cells: Sequence[str]) -> str:
     clean = [visible(cell).replace("|", "\\|").replace("\n", " ") for cell in cells]
     return "| " + " | ".join(clean) + " |"

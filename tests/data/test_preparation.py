@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from enlace.config.views import View, declared_params
 from enlace.data.batches import batches_of_records
 from enlace.data.corpus import read_corpus
 from enlace.data.preparation import build_corpus
@@ -186,7 +187,9 @@ def test_sin_sitio_en_el_disco_no_se_empieza(
     write_tree(tmp_path / "src", stories(40))
     full = type("Usage", (), {"free": 100})
     monkeypatch.setattr("enlace.data.preparation.shutil.disk_usage", lambda _: full)
-    with pytest.raises(DataError, match=r"hacen falta unos 0\.0 GB.*libera espacio"):
+    with pytest.raises(
+        DataError, match=r"hacen falta unos .*KiB.*100.bytes libres; libera espacio"
+    ):
         _build(tmp_path / "src", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
@@ -207,3 +210,17 @@ def test_los_lotes_solo_dependen_de_los_registros() -> None:
         for batch in batches_of_records(records)
     ]
     assert sizes == [["262144", "262144"], ["5", "9"]]
+
+
+def test_con_lo_que_la_etapa_declara_basta_y_viaja_a_los_procesos(tmp_path: Path) -> None:
+    write_tree(tmp_path / "src", _messy())
+    dotted = {key.replace("__", "."): value for key, value in _EVERYTHING.items()}
+    config = make_config(_CHANGES | dotted | {"data.workers": 2})
+    declared = declared_params("corpus", Path(__file__).parents[2])
+    view = View(config, declared, "corpus", "").data
+    assert view == View(config, declared, "corpus", "").data
+    assert hash(view) == hash(View(config, declared, "corpus", "").data)
+    console = Console(file=StringIO())
+    build_corpus(tmp_path / "src", tmp_path / "a", view, console, bytes_per_worker=1)
+    build_corpus(tmp_path / "src", tmp_path / "b", config.data, console)
+    assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")

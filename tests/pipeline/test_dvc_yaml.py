@@ -66,7 +66,10 @@ def test_las_rutas_de_dvc_son_las_del_codigo() -> None:
             str(paths.PREFLIGHT_REPORT.with_suffix(".md")),
             str(paths.PREFLIGHT_REPORT.with_suffix(".svg")),
         ],
-        "corpus": [str(paths.CORPUS)],
+        "corpus": [
+            str(paths.CORPUS),
+            *(str(paths.CORPUS_REPORT.with_suffix(suffix)) for suffix in (".json", ".md", ".html")),
+        ],
         "tokenize": [str(paths.TOKENIZER), str(paths.SHARDS)],
         "pretrain": [
             str(paths.MODEL),
