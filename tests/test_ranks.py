@@ -17,6 +17,7 @@ RANKS = {
     "enlace.figures": 0,
     "enlace.config": 1,
     "enlace.provenance": 2,
+    "enlace.manifest": 1,
     "enlace.cards": 1,
     "enlace.devices": 2,
     "enlace.backends": 3,
@@ -28,6 +29,7 @@ RANKS = {
     "enlace.train": 4,
     "enlace.reports": 4,
     "enlace.evaluation": 5,
+    "enlace.lineage": 5,
     "enlace.preflight": 5,
     "enlace.workspace": 6,
     "enlace.cli": 7,
@@ -39,7 +41,15 @@ FILES = sorted(
     for path in (ROOT / package).rglob("*.py")
     if "__pycache__" not in path.parts
 )
-FORBIDDEN_CALLS = {("torch", "load"), ("torch", "save"), ("os", "system")}
+FORBIDDEN_CALLS = {
+    ("torch", "load"),
+    ("torch", "save"),
+    ("torch", "serialization"),
+    ("torch", "hub"),
+    ("os", "system"),
+}
+FORBIDDEN_ATTRIBUTES = {"read_pickle", "to_pickle", "object_"}
+FORBIDDEN_BUILTINS = {"eval", "exec", "__import__"}
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
@@ -133,23 +143,34 @@ def test_la_configuracion_y_la_orden_no_importan_torch() -> None:
 
 
 def dangers(tree: ast.Module) -> list[str]:
-    """Lo que el proyecto no se permite: pickle, torch.load, shell o un `except` sin tipo."""
-    found = []
+    """Lo que el proyecto no se permite: pickle y lo que lo usa, shell o un `except` sin tipo."""
+    found: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names]
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            found += [name for name in names if name.split(".")[0] in FORBIDDEN_MODULES]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if (node.value.id, node.attr) in FORBIDDEN_CALLS:
-                found.append(f"{node.value.id}.{node.attr}")
-        elif isinstance(node, ast.keyword) and node.arg == "shell":
-            found.append("shell=")
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
-            found.append("allow_pickle=")
-        elif isinstance(node, ast.ExceptHandler) and node.type is None:
-            found.append("except:")
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                found += _imported_dangers(node)
+            case ast.Attribute(value=ast.Name(id=owner), attr=name):
+                wrong = (owner, name) in FORBIDDEN_CALLS or name in FORBIDDEN_ATTRIBUTES
+                found += [f"{owner}.{name}"] if wrong else []
+            case ast.Call(func=ast.Name(id=name)) if name in FORBIDDEN_BUILTINS:
+                found.append(name)
+            case ast.Call(args=[ast.Constant(value=name)]) if name in FORBIDDEN_MODULES:
+                found.append(f"importa {name} por su nombre")
+            case ast.keyword(arg="dtype", value=ast.Name(id="object")):
+                found.append("dtype=object")
+            case ast.keyword(arg="shell" | "allow_pickle" as name):
+                found.append(f"{name}=")
+            case ast.ExceptHandler(type=None):
+                found.append("except:")
     return found
+
+
+def _imported_dangers(node: ast.Import | ast.ImportFrom) -> list[str]:
+    names = [alias.name for alias in node.names]
+    module = (node.module or "") if isinstance(node, ast.ImportFrom) else None
+    loose = [name for name in names if (module, name) in FORBIDDEN_CALLS]
+    sources = names if module is None else [*names, module]
+    return loose + [name for name in sources if name.split(".")[0] in FORBIDDEN_MODULES]
 
 
 @pytest.mark.parametrize("path", FILES, ids=_module)
@@ -165,6 +186,17 @@ def test_nada_de_pickle_ni_shell_ni_except_a_secas(path: Path) -> None:
         "import torch\ntorch.load('x')",
         "subprocess.run('x', shell=True)",
         "np.load('x', allow_pickle=True)",
+        "np.array([], dtype=object)",
+        "np.empty(3, np.object_)",
+        "from torch import load",
+        "from torch import serialization",
+        "torch.hub.load('x', 'y')",
+        "torch.serialization.load('x')",
+        "pandas.read_pickle('x')",
+        "__import__('pickle')",
+        "exec('import pickle')",
+        "def f():\n    import pickle",
+        "import importlib\nimportlib.import_module('pickle')",
         "try:\n    pass\nexcept:\n    pass",
     ],
 )

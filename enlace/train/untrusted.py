@@ -40,7 +40,7 @@ def check_name(folder: Path, name: str) -> Path:
     Raises:
         CheckpointError: el nombre sale de la carpeta.
     """
-    if Path(name).name != name or "\0" in name:
+    if Path(name).name != name or name in ("", "..") or "\0" in name:
         raise CheckpointError(f"{folder} enumera el fichero {name!r}, que sale de su carpeta")
     return folder / name
 
