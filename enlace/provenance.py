@@ -126,6 +126,11 @@ def code_patch(root: Path = Path()) -> bytes:
     return patch or b""
 
 
+def commit_exists(commit: str, root: Path = Path()) -> bool:
+    """Si el repositorio tiene ese commit."""
+    return _git(root, "cat-file", "-e", f"{commit}^{{commit}}") is not None
+
+
 def _git(root: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> bytes | None:
     try:
         done = subprocess.run(

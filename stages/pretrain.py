@@ -13,6 +13,7 @@ from enlace.data.tokenizer import load_tokenizer
 from enlace.evaluation.byte_counts import bytes_per_id
 from enlace.evaluation.loss import loss_evaluator
 from enlace.paths import (
+    CORPUS,
     MODEL,
     PRETRAIN_REPORTS,
     SHARDS,
@@ -22,15 +23,12 @@ from enlace.paths import (
 )
 from enlace.process import StopSignal, delegate, device_lock, exclusive_lock
 from enlace.progress import TrainLog
-from enlace.provenance import (
-    InputsGuard,
-    code_fingerprints,
-    git_state,
-    module_closure,
-    run_key,
-)
+from enlace.provenance import InputsGuard, run_key
+from enlace.train.artifact import Artifact
 from enlace.train.export import export_run
-from enlace.train.folder import point_to, retire_finished
+from enlace.train.folder import keep_tokenizer, point_to, retire_finished
+from enlace.train.origin import collect_origin, keep_patch
+from enlace.train.parent import find_parent, parent_record
 from enlace.train.trainer import Evaluator, train
 from stages.device import open_announced
 from stages.start import inputs_guard, stage
@@ -53,17 +51,17 @@ def main() -> None:
 def _deliver(config: Config, guard: InputsGuard) -> None:
     """Entrena hasta el final con la tarjeta ya cerrada y entrega el modelo."""
     index = verify_shards(SHARDS)
-    origin = {
-        "data": index.fingerprint,
-        "tokenizer": index.tokenizer.fingerprint,
-        **_code(),
-        "git": git_state(),
-    }
+    parent = find_parent(config.train)
+    record = None if parent is None else parent_record(parent, config.train.init_state)
+    provenance = collect_origin(config, index, CORPUS, "pretrain", record)
+    origin = provenance.model_dump(mode="json")
     folder = runs_folder() / f"{config.run_name}-{run_key(config.identity(), index.fingerprint)}"
     with exclusive_lock(folder / "lock"):
         point_to(folder, runs_folder() / config.run_name)
         retire_finished(folder, origin, config.train.steps)
-        _train(config, open_announced(config.hardware, config.model), folder, origin)
+        keep_patch(folder, provenance.git)
+        keep_tokenizer(TOKENIZER, folder)
+        _train(config, open_announced(config.hardware, config.model), folder, origin, parent)
         guard.check(
             f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
             "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"
@@ -72,7 +70,13 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
     print(f"modelo en {MODEL}")
 
 
-def _train(config: Config, backend: Backend, folder: Path, origin: dict[str, Any]) -> None:
+def _train(
+    config: Config,
+    backend: Backend,
+    folder: Path,
+    origin: dict[str, Any],
+    parent: Artifact | None,
+) -> None:
     stream = open_stream(
         SHARDS,
         "train",
@@ -97,6 +101,7 @@ def _train(config: Config, backend: Backend, folder: Path, origin: dict[str, Any
             log=log,
             origin=origin,
             stop=stop,
+            parent=parent,
         )
 
 
@@ -114,10 +119,6 @@ def _validation(config: Config, backend: Backend) -> Evaluator:
         )
 
     return loss_evaluator(batches, backend, sizes)
-
-
-def _code() -> dict[str, str]:
-    return code_fingerprints(module_closure("stages.pretrain"))
 
 
 if __name__ == "__main__":

@@ -2,13 +2,19 @@
 
 from enlace.data.sharding import build_shards, build_tokenizer
 from enlace.paths import CORPUS, SHARDS, TOKENIZER
+from enlace.train.parent import find_parent, inherit_tokenizer
 from stages.start import stage
 
 
 def main() -> None:
-    """Entrena el tokenizador sobre el corpus y escribe los shards con su índice."""
+    """Entrena el tokenizador sobre el corpus (o hereda el del padre) y escribe los shards."""
     with stage("tokenize") as view:
-        build_tokenizer(CORPUS, TOKENIZER, view.data, view.model.vocab_size)
+        parent = find_parent(view.train)
+        if parent is None:
+            build_tokenizer(CORPUS, TOKENIZER, view.data, view.model.vocab_size)
+        else:
+            inherit_tokenizer(parent, TOKENIZER)
+            print(f"tokenizador heredado de {parent.config.run_name}")
         build_shards(CORPUS, TOKENIZER, SHARDS, view.data, view.model.vocab_size)
 
 

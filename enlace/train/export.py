@@ -1,7 +1,7 @@
 """De la carpeta de un run al modelo que se entrega, y de vuelta.
 
-    checkpoints/model/   model.safetensors, config.json, tokenizer.json, manifest.json
-    checkpoints/state/   el checkpoint completo desde el que se puede seguir entrenando
+    checkpoints/model/   model.safetensors, config.json, tokenizer.json, manifest.json y su resumen
+    checkpoints/state/   el checkpoint completo desde el que se puede seguir, y su tokenizador
 
 Lo entregado no lleva fechas salvo en los segmentos: entregar dos veces el mismo checkpoint da los
 mismos bytes.
@@ -16,10 +16,21 @@ from pydantic import ValidationError
 
 from enlace.config.schema import Config
 from enlace.errors import CheckpointError
-from enlace.files import atomic_dir, canonical_json, sha256_file, write_json
+from enlace.files import atomic_dir, canonical_json, sha256_file, write_json, write_text
+from enlace.manifest import read_history
 from enlace.model.transformer import Transformer
+from enlace.train.artifact import (
+    CONFIG,
+    MANIFEST,
+    MANIFEST_DIGEST,
+    MANIFEST_VERSION,
+    TOKENIZER,
+    read_signed,
+    signature,
+)
 from enlace.train.checkpoint import (
     MODEL,
+    STATE,
     Found,
     checkpoint_dir,
     newest_complete,
@@ -32,11 +43,6 @@ from enlace.train.retention import is_branch_point
 from enlace.train.schedule import decay_start
 from enlace.train.tensors import load_model_tensors
 from enlace.train.untrusted import check_digests, read_json_object
-
-CONFIG = "config.json"
-TOKENIZER = "tokenizer.json"
-MANIFEST = "manifest.json"
-MANIFEST_VERSION = 1
 
 
 def export_run(
@@ -64,15 +70,17 @@ def export_run(
     if not tokenizer.is_file():
         raise CheckpointError(f"falta {tokenizer}; vuelve a crearlo con dvc repro tokenize")
     branch = _branch_checkpoint(run_dir, found, config)
+    patches = _patches(run_dir, found)
     with writing(out_model), atomic_dir(out_model) as temporary:
-        shutil.copyfile(found.path / MODEL, temporary / MODEL)
-        shutil.copyfile(tokenizer, temporary / TOKENIZER)
+        for file in (found.path / MODEL, tokenizer, *patches):
+            shutil.copyfile(file, temporary / file.name)
         write_json(temporary / CONFIG, found.state["config"])
-        manifest = _manifest(found, branch)
-        files = {name: sha256_file(temporary / name) for name in (MODEL, CONFIG, TOKENIZER)}
-        write_json(temporary / MANIFEST, manifest | {"files": files})
+        files = {file.name: sha256_file(file) for file in sorted(temporary.iterdir())}
+        write_json(temporary / MANIFEST, _manifest(found, branch) | {"files": files})
+        digest = sha256_file(temporary / MANIFEST)
+        write_text(temporary / MANIFEST_DIGEST, signature(digest, MANIFEST))
     with writing(out_state), atomic_dir(out_state) as temporary:
-        for file in sorted(branch.path.iterdir()):
+        for file in (*sorted(branch.path.iterdir()), tokenizer, *patches):
             shutil.copyfile(file, temporary / file.name)
     return read_manifest(out_model)
 
@@ -83,7 +91,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: falta el manifiesto o un fichero, o alguno no es el que se exportó.
     """
-    manifest = read_json_object(path / MANIFEST)
+    manifest = read_signed(path, MANIFEST, MANIFEST_DIGEST)
     if manifest.get("version") != MANIFEST_VERSION:
         raise CheckpointError(
             f"{path / MANIFEST} tiene el formato {manifest.get('version')!r} y esta versión de "
@@ -125,6 +133,13 @@ def _branch_checkpoint(run_dir: Path, final: Found, config: Config) -> Found:
     if not (is_branch_point(start, config.train) and path.is_dir()):
         return final
     return Found(path, verify_checkpoint(path), ())
+
+
+def _patches(run_dir: Path, found: Found) -> list[Path]:
+    """Los parches del código sin guardar con el que corrió cada segmento; los que se guardaron."""
+    history = read_history(found.state, found.path / STATE)
+    names = {segment.git.patch_name for segment in history.segments} - {None}
+    return [run_dir / name for name in sorted(map(str, names)) if (run_dir / name).is_file()]
 
 
 def _manifest(found: Found, branch: Found) -> dict[str, Any]:

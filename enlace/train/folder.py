@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from enlace.files import fsync_dir
+from enlace.files import fsync_dir, write_bytes
+from enlace.train.artifact import TOKENIZER
 from enlace.train.checkpoint import newest_complete
 
 CODE_KEY = "code_normalized"
@@ -23,6 +24,15 @@ def point_to(folder: Path, link: Path) -> None:
     temporary.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
     os.replace(temporary, link)
     fsync_dir(link.parent)
+
+
+def keep_tokenizer(source: Path, folder: Path) -> None:
+    """Copia el tokenizador en la carpeta del run: quien parta de un checkpoint suyo lo necesita.
+
+    Los datos de un run no cambian, así que basta una vez.
+    """
+    if not (folder / TOKENIZER).is_file():
+        write_bytes(folder / TOKENIZER, (source / TOKENIZER).read_bytes())
 
 
 def retire_finished(folder: Path, origin: Mapping[str, Any], steps: int) -> Path | None:

@@ -21,7 +21,9 @@ from enlace.errors import CheckpointError
 from enlace.files import canonical_json
 from enlace.progress import StepClock, TrainLog, finite_or_none
 from enlace.provenance import versions
-from enlace.train.checkpoint import STATE_VERSION, Found, newest_complete
+from enlace.train.artifact import Artifact
+from enlace.train.branch import begin_from
+from enlace.train.checkpoint import MODEL, STATE_VERSION, Found, newest_complete
 from enlace.train.restore import restore, restore_rng
 from enlace.train.retention import check_room
 from enlace.train.schedule import decay_start, learning_rate
@@ -69,9 +71,16 @@ class Run:
 
 
 def open_run(
-    training: Training, stream: TokenStream, run_dir: Path, log: TrainLog, origin: dict[str, Any]
+    training: Training,
+    stream: TokenStream,
+    run_dir: Path,
+    log: TrainLog,
+    origin: dict[str, Any],
+    parent: Artifact | None = None,
 ) -> Run:
     """Continúa desde el checkpoint completo más nuevo de `run_dir`, o empieza si no hay ninguno.
+
+    Al empezar, si hay `parent`, parte de él.
 
     Raises:
         CheckpointError: los checkpoints que hay no sirven, o son de otra configuración u otros
@@ -86,8 +95,14 @@ def open_run(
     # 2. Se busca el checkpoint completo más nuevo: se borran temporales y se comprueban resúmenes.
     found = newest_complete(run_dir)
     if found is None:
-        run.segments = [_segment(training, origin, from_step=0, differences={})]
-        log.restart(0, StepClock().state_dict(), {})
+        begun = parent and begin_from(training, stream, parent, origin.get("tokenizer"))
+        step = training.counters.step
+        run.segments = [_segment(training, origin, from_step=step, differences={})]
+        log.restart(step, StepClock().state_dict(), {})
+        if begun:
+            log.say(f"empiezo en el paso {step}, desde {begun[0].path}")
+        if begun and begun[1]:
+            restore_rng(training, *begun)
         return run
     for reason in found.rejected:
         log.say(f"aviso: {reason}")
@@ -210,7 +225,8 @@ def _continued_segments(
     """Los segmentos guardados y, si algo cambió desde entonces, uno nuevo."""
     segments: list[dict[str, Any]] = found.state["segments"]
     settings = compare(found.state["config"], training.config.model_dump(mode="json"))
-    current = _segment(training, origin, training.counters.step, differences={})
+    resumed = {"step": found.state["step"], "model_sha256": found.state["files"][MODEL]}
+    current = _segment(training, origin, training.counters.step, {}, resumed)
     last = segments[-1] if segments else {}
     surroundings = {key: value for key, value in current.items() if key not in _HISTORY}
     changed = compare({key: last.get(key) for key in surroundings}, surroundings)
@@ -224,21 +240,31 @@ def _continued_segments(
     return [*segments, current | {"differences": settings | changed}]
 
 
-_HISTORY = ("from_step", "started", "differences")
+_HISTORY = ("from_step", "started", "differences", "git", "resumed_from", "rewinds")
+"""Lo que un segmento cuenta sin que su cambio abra otro: guardar en git un código igual, por
+ejemplo."""
 
 
 def _segment(
-    training: Training, origin: Mapping[str, Any], from_step: int, differences: dict[str, Any]
+    training: Training,
+    origin: Mapping[str, Any],
+    from_step: int,
+    differences: dict[str, Any],
+    resumed_from: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
+    """Un segmento con la forma de `enlace.manifest.Segment`."""
     backend: Backend = training.backend
     return {
         "from_step": from_step,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "differences": differences,
         **{key: origin.get(key) for key in CODE_ORIGIN},
+        "git": origin.get("git"),
         "versions": versions(),
         "device": backend.description.name,
         "threads": backend.threads,
+        "resumed_from": resumed_from,
+        "rewinds": [],
     }
 
 

@@ -24,6 +24,7 @@ from enlace.model.loss import IGNORED
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import Row, TrainLog
+from enlace.train.artifact import Artifact
 from enlace.train.numerics import abort_non_finite, check_loss_scale, is_finite_step
 from enlace.train.optim import build_optimizer
 from enlace.train.resume import Run, open_run, prepare_saves, save_run
@@ -139,6 +140,7 @@ def train(
     log: TrainLog,
     origin: dict[str, Any],
     stop: StopSignal,
+    parent: Artifact | None = None,
 ) -> TrainResult:
     """Entrena hasta `train.steps`, siguiendo por donde `run_dir` lo dejó.
 
@@ -152,6 +154,7 @@ def train(
         origin: huellas JSON de dónde viene todo; `data` y `tokenizer` no pueden cambiar, y `code`
             y `code_normalized` abren un segmento nuevo si cambian.
         stop: petición de parar al acabar el paso.
+        parent: de quién se parte, si `run_dir` aún no tiene ningún checkpoint.
 
     Raises:
         UnfinishedError: se pidió parar; lo hecho está guardado.
@@ -160,7 +163,7 @@ def train(
     """
     recipe = config.train
     training = build_training(config, backend)
-    run = open_run(training, stream, run_dir, log, origin)
+    run = open_run(training, stream, run_dir, log, origin, parent)
     prepare_saves(training, run)
     with run.writer as writer:
         for step in range(training.counters.step, recipe.steps):

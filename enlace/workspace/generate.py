@@ -9,7 +9,8 @@ from enlace.config.schema import EvaluationConfig, HardwareConfig
 from enlace.data.tokenizer import load_tokenizer
 from enlace.errors import CheckpointError, ConfigError, HardwareError
 from enlace.evaluation.samples import encode_prompt, generate_samples
-from enlace.train.export import CONFIG, load_model
+from enlace.train.artifact import CONFIG
+from enlace.train.export import load_model
 
 _MAX_SEED = 2**63 - 1
 

@@ -58,9 +58,9 @@ def set_params(run: str, settings: list[str], root: Path, keep_edits: bool) -> W
         ConfigError: run o cambios inválidos, o cambios que se perderían.
         LockError: hay un entrenamiento en marcha, que necesita `params.yaml` como está.
     """
-    config = resolve(run, settings, root)
-    changes = differences(config, load_config(run_path(run, root)))
     previous = _previous(root)
+    config = _with_parent(resolve(run, settings, root), previous)
+    changes = differences(config, load_config(run_path(run, root)))
     if previous is not None and previous[0] == config:
         return Written(config, changes, [], kept=True)
     discarded = [] if previous is None else _lost(config, *previous)
@@ -94,6 +94,22 @@ def require_run(run: str, root: Path) -> list[Difference]:
             f"`make params RUN={config.run_name}`)"
         )
     return changes
+
+
+def _with_parent(config: Config, previous: tuple[Config, list[Difference]] | None) -> Config:
+    """La configuración con el padre resuelto, si tiene.
+
+    Cuando el run ya ha entregado su resultado en la misma carpeta de la que partía
+    (`checkpoints/state`), o esa carpeta ya no está, el padre sigue siendo el apuntado.
+    """
+    if not config.train.init_from:
+        return config
+    from enlace.train.parent import resolve_parent
+
+    known = None
+    if previous is not None and previous[0].train.init_from == config.train.init_from:
+        known = previous[0].train
+    return resolve_parent(config, known)
 
 
 def _previous(root: Path) -> tuple[Config, list[Difference]] | None:

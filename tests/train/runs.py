@@ -24,13 +24,26 @@ from enlace.config.schema import Config
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import COLUMNS, TrainLog
+from enlace.train.artifact import Artifact
 from enlace.train.checkpoint import MODEL, OPTIMIZER, checkpoint_dir, newest_complete
 from enlace.train.container import read_tensors
 from enlace.train.trainer import Evaluator, TrainResult, train
 from tests.support import make_config
 from tests.train.streams import PeriodicStream
 
-ORIGIN = {"data": "d" * 64, "tokenizer": "bytes", "code": "c" * 64, "code_normalized": "n" * 64}
+ORIGIN: dict[str, Any] = {
+    "version": 1,
+    "data": "d" * 64,
+    "tokenizer": "bytes",
+    "corpus_report": None,
+    "shards": {},
+    "code": "c" * 64,
+    "code_normalized": "a" * 64,
+    "sources": {},
+    "git": {"commit": None, "diff_sha256": None},
+    "dvc": {"stage": "pretrain", "pipeline_sha256": None, "lock": {}},
+    "parent": None,
+}
 KILL_AT = 13
 SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}
 """Un entrenamiento con dos checkpoints, en los pasos 3 y 6."""
@@ -56,6 +69,7 @@ def run_training(
     evaluators: Sequence[Evaluator] = (validate,),
     reports_dir: Path | None = None,
     output: io.StringIO | None = None,
+    parent: Artifact | None = None,
 ) -> TrainResult:
     """Entrena como la etapa, con el registro en `output` (o en ninguna parte)."""
     log = TrainLog(
@@ -75,6 +89,7 @@ def run_training(
             log=log,
             origin=ORIGIN if origin is None else origin,
             stop=stop,
+            parent=parent,
         )
 
 

@@ -9,8 +9,9 @@ import torch
 
 from enlace.errors import CheckpointError, UnfinishedError
 from enlace.files import sha256_file
+from enlace.train.artifact import CONFIG, MANIFEST, MANIFEST_DIGEST, TOKENIZER, signature
 from enlace.train.checkpoint import MODEL, verify_checkpoint
-from enlace.train.export import CONFIG, MANIFEST, TOKENIZER, export_run, load_model, read_manifest
+from enlace.train.export import export_run, load_model, read_manifest
 from tests.support import make_config
 from tests.train.runs import ORIGIN, final_tensors, run_training
 from tests.train.streams import PeriodicStream
@@ -41,7 +42,7 @@ def test_se_entregan_pesos_configuracion_tokenizador_y_manifiesto(
     source: Path, tmp_path: Path
 ) -> None:
     model = export(source, tmp_path) / "model"
-    assert set(files(model)) == {MODEL, CONFIG, TOKENIZER, MANIFEST}
+    assert set(files(model)) == {MODEL, CONFIG, TOKENIZER, MANIFEST, MANIFEST_DIGEST}
     config, manifest = make_config(CHANGES), read_manifest(model)
     assert manifest["identity"] == config.identity()
     assert manifest["fingerprint"] == config.fingerprint()
@@ -113,6 +114,8 @@ def test_una_configuracion_cambiada_y_refirmada_se_detecta(source: Path, tmp_pat
     manifest = json.loads((model / MANIFEST).read_text(encoding="utf-8"))
     manifest["files"][CONFIG] = sha256_file(model / CONFIG)
     (model / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    signed = signature(sha256_file(model / MANIFEST), MANIFEST)
+    (model / MANIFEST_DIGEST).write_text(signed, encoding="utf-8")
     with pytest.raises(CheckpointError, match="no es la configuración que dice"):
         load_model(model, "math", "cpu")
 

@@ -1,0 +1,1 @@
+"""De dónde viene un modelo: contarlo, comprobarlo y volver a hacerlo."""

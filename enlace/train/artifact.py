@@ -1,0 +1,185 @@
+"""Abrir un checkpoint o un modelo sin cargar torch: qué es, de dónde viene y si está bien.
+
+Lo usan las órdenes que cuentan o comprueban un linaje y quien parte de otro entrenamiento.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from enlace.config.schema import Config
+from enlace.errors import CheckpointError
+from enlace.files import canonical_json
+from enlace.manifest import History, read_history
+from enlace.train.untrusted import check_digest, check_digests, read_bounded, read_json_object
+
+MODEL = "model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+STATE, STATE_DIGEST = "state.json", "state.sha256"
+MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.sha256"
+MANIFEST_VERSION = 2
+
+_STEP = re.compile(r"step_(\d{8,})")
+_DIGEST = re.compile(r"([0-9a-f]{64})  (.+)\n")
+_MAX_DIGEST_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Un checkpoint o un modelo, con su registro ya comprobado contra su resumen.
+
+    Attributes:
+        path: su carpeta.
+        kind: checkpoint (se puede seguir) o modelo exportado.
+        record: el contenido de `state.json` o `manifest.json`.
+        history: su procedencia.
+        config: la configuración con la que se entrenó.
+    """
+
+    path: Path
+    kind: Literal["checkpoint", "model"]
+    record: dict[str, Any]
+    history: History
+    config: Config
+
+    @property
+    def step(self) -> int:
+        """El paso en el que está."""
+        return int(self.record["step"])
+
+    @property
+    def files(self) -> dict[str, str]:
+        """{fichero: SHA-256} de lo que la carpeta debe contener."""
+        return dict(self.record["files"])
+
+    @property
+    def record_name(self) -> str:
+        """El fichero con su registro."""
+        return STATE if self.kind == "checkpoint" else MANIFEST
+
+    def verify(self) -> None:
+        """Relee todos sus ficheros.
+
+        Raises:
+            CheckpointError: falta uno o no es el que se escribió; lo nombra.
+        """
+        required = (MODEL, OPTIMIZER) if self.kind == "checkpoint" else (MODEL, CONFIG, TOKENIZER)
+        check_digests(self.path, self.record["files"], required)
+
+
+def open_artifact(path: Path) -> Artifact:
+    """Abre un checkpoint, un modelo exportado o la carpeta de un run (su checkpoint más nuevo).
+
+    Solo lee lo pequeño: los pesos los comprueba `Artifact.verify`.
+
+    Raises:
+        CheckpointError: no hay nada de eso en `path`, o su registro está dañado.
+    """
+    if not path.is_dir():
+        raise CheckpointError(
+            f"{path} no existe o no es una carpeta; da la de un checkpoint, la de un run o la de "
+            "un modelo (si lo guarda DVC, tráelo antes con dvc pull)"
+        )
+    if (path / "checkpoints").is_dir():
+        return _newest(path)
+    if (path / STATE).exists():
+        record = read_signed(path, STATE, STATE_DIGEST)
+        return _open(path, "checkpoint", record, record.get("config"))
+    if (path / MANIFEST).exists():
+        record = read_signed(path, MANIFEST, MANIFEST_DIGEST)
+        if record.get("version") != MANIFEST_VERSION:
+            raise CheckpointError(
+                f"{path / MANIFEST} tiene el formato {record.get('version')!r} y esta versión de "
+                f"enlace lee el {MANIFEST_VERSION}"
+            )
+        files = record.get("files")
+        check_digest(path / CONFIG, files.get(CONFIG) if isinstance(files, dict) else None)
+        return _open(path, "model", record, read_json_object(path / CONFIG))
+    raise CheckpointError(
+        f"{path} no es un checkpoint ni un modelo: no tiene {STATE} ni {MANIFEST}; da la carpeta "
+        "que los contiene"
+    )
+
+
+def run_checkpoints(run: Path) -> list[Path]:
+    """Las carpetas de checkpoint de un run, de la más antigua a la más nueva."""
+    folder = run / "checkpoints"
+    found = [
+        (int(match[1]), path)
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _STEP.fullmatch(path.name)) and path.is_dir()
+    ]
+    return [path for _, path in sorted(found)]
+
+
+def read_signed(folder: Path, name: str, digest_name: str) -> dict[str, Any]:
+    """Lee un JSON tras compararlo con el resumen que lleva al lado.
+
+    Raises:
+        CheckpointError: falta alguno de los dos o no coinciden.
+    """
+    text = read_bounded(folder / digest_name, _MAX_DIGEST_BYTES).decode("utf-8", "replace")
+    match = _DIGEST.fullmatch(text)
+    if match is None or match[2] != name:
+        raise CheckpointError(f"{folder / digest_name} está dañado: no es un SHA-256 de {name}")
+    check_digest(folder / name, match[1])
+    return read_json_object(folder / name)
+
+
+def signature(digest: str, name: str) -> str:
+    """El contenido del fichero con el resumen de otro, en el formato de `sha256sum`."""
+    return f"{digest}  {name}\n"
+
+
+def _newest(run: Path) -> Artifact:
+    reasons = []
+    for path in reversed(run_checkpoints(run)):
+        try:
+            return open_artifact(path)
+        except CheckpointError as error:
+            reasons.append(str(error))
+    raise CheckpointError(
+        f"{run} no tiene ningún checkpoint legible" + "".join(f"; {reason}" for reason in reasons)
+    )
+
+
+def _open(
+    path: Path, kind: Literal["checkpoint", "model"], record: dict[str, Any], config: Any
+) -> Artifact:
+    where = path / (STATE if kind == "checkpoint" else MANIFEST)
+    _check_shape(record, where)
+    history = read_history(record, where)
+    try:
+        parsed = Config.model_validate_json(canonical_json(config))
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise CheckpointError(
+            f"{where} guarda una configuración que esta versión no entiende: {key}: {first['msg']}"
+        ) from error
+    return Artifact(path, kind, record, history, parsed)
+
+
+def _check_shape(record: Mapping[str, Any], where: Path) -> None:
+    kinds: dict[str, type] = {
+        "step": int,
+        "tokens": int,
+        "identity": str,
+        "fingerprint": str,
+        "counters": dict,
+        "evaluation": dict,
+        "files": dict,
+    }
+    for key, kind in kinds.items():
+        if not isinstance(record.get(key), kind):
+            raise CheckpointError(f"{where} no tiene la clave {key} como {kind.__name__}")
+    if not all(isinstance(digest, str) for digest in record["files"].values()):
+        raise CheckpointError(f"{where} no enumera bien sus ficheros")
+    if MODEL not in record["files"]:
+        raise CheckpointError(f"{where} no enumera {MODEL} entre sus ficheros")
