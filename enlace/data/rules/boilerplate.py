@@ -8,10 +8,12 @@ en un menú. Un parlamento («—Compartir, ¿con quién?») no se toca nunca.
 import re
 from collections.abc import Callable
 
+from enlace.data.rules.lines import drop_lines
 from enlace.data.rules.phrases import MENU, UNMISTAKABLE
 
 _RUN = 3  # líneas dudosas seguidas que forman un menú
-_DIALOGUE = ("—", "–", "―", "«", "¿", "¡")
+# Raya, signo o cita pegada: «« Anterior» es un paginador.
+_DIALOGUE = re.compile(r"\s*(?:[—–―¿¡]|«\S)")
 _SEPARATORS = re.compile(r"\s*(?:[|·•›»>/]|::|→)\s*")
 
 
@@ -24,9 +26,7 @@ def boilerplate_cutter(max_line_chars: int) -> Callable[[str], str]:
         if not any(marks):
             return text
         doomed = _doomed(marks)
-        if not doomed:
-            return text
-        return "\n".join(line for index, line in enumerate(lines) if index not in doomed)
+        return drop_lines(lines, doomed) if doomed else text
 
     return cut
 
@@ -38,7 +38,7 @@ def _mark(line: str, max_line_chars: int) -> int | None:
     stripped = line.strip(" \t*-•#").lower()
     if not stripped:
         return None
-    if line.lstrip().startswith(_DIALOGUE):
+    if _DIALOGUE.match(line):
         return 0
     if _is_menu(stripped):
         return 2

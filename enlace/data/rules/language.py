@@ -12,6 +12,7 @@ from enlace.config.corpus import LanguageRule
 from enlace.data.documents import Document
 from enlace.data.rules.events import LanguageCount, Rule, Verdict, size
 from enlace.data.rules.identify import UNKNOWN, Guess, LanguageIdentifier
+from enlace.data.rules.lines import drop_lines
 
 
 class _Group(NamedTuple):
@@ -47,8 +48,7 @@ def language_rule(config: LanguageRule) -> Rule:
         }
         if document.turns or not foreign:
             return Verdict(document, None, tuple(item._replace(kept=True) for item in counts))
-        text = "\n".join(line for index, line in enumerate(lines) if index not in foreign)
-        return Verdict(document._replace(text=text.strip("\n")), None, counts)
+        return Verdict(document._replace(text=drop_lines(lines, foreign)), None, counts)
 
     return Rule("language", ("cut", "dropped"), apply)
 

@@ -75,7 +75,7 @@ def _strip_tags(text: str) -> str:
         if not known or not (match[1] or attributes or name in closed or name in _VOID):
             return match[0]
         # «a < b y c > d», o una fórmula que sigue en otro párrafo, no es HTML.
-        if attributes and (not _ATTRIBUTE.match(attributes) or "\n\n" in attributes):
+        if attributes and (not _ATTRIBUTE.match(attributes) or "\n\n" in match[3]):
             return match[0]
         return "\n" if name in _BLOCK else ""
 

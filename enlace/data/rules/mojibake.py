@@ -9,10 +9,18 @@ import re
 
 # Lo que cp1252 pone en los bytes 0x80-0x9F; con Latin-1 quedan como controles C1.
 _CP1252 = "€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ"
+_SPANISH = "áéíóúñüÁÉÍÓÚÑÜ"
+# Los bytes de continuación que no son «°», «ª», «·», comillas, rayas ni espacios.
+_UNLIKELY = (
+    "\u00a1-\u00a9\u00ac-\u00af\u00b1-\u00b3\u00b5\u00b6\u00b8\u00b9\u00bc-\u00be‚ƒ„†‡ˆ‰ŠŒŽ˜™š›œžŸ"
+)
+_LEAD = "".join(chr(code) for code in range(0xC2, 0xF5) if chr(code) not in _SPANISH)
 _SUSPICIOUS = re.compile(
     "[\x80-\x9f]"
     # Primer byte de una secuencia UTF-8 leído como letra, y detrás un byte de continuación.
-    f"|[\u00c2-\u00f4][\u00a0-\u00bf{_CP1252}]"
+    f"|[{_LEAD}][\u00a0-\u00bf{_CP1252}]"
+    # «CAFÉ»» también lo parece: tras una letra del español solo cuenta lo que nadie escribiría ahí.
+    f"|[{_SPANISH}][{_UNLIKELY}]"
     # La «à», cuyo segundo byte es un espacio duro que alguien convirtió en espacio.
     "|Ã "
     # Lo mismo leído como Mac Roman, o como cp437 y cp850.

@@ -33,11 +33,15 @@ _POPULAR = frozenset(("na", "pa", "ta"))
 # El asturiano tiene algunas; las demás lenguas vecinas, casi ninguna.
 _SPANISH = words(
     """y los las muy hay fue pero hasta más está están también sin cuando donde porque había desde
-    según ellos entonces después aunque puede tiene tienen sus hacer hace"""
+    según ellos entonces después aunque puede pueden deben tiene tienen sus hacer hace otro
+    otra otros otras mucho mucha muchos muchas poco mismo misma ahora aquí allí dijo fueron eran
+    sino usted ustedes nuestro nuestra siempre nunca mientras luego año años vez veces ya hacia
+    cualquier ella ellas hombre hombres mujer mujeres yo él esto eso quien algo nada"""
 )
 # Artículo o pronombre femenino plural en -es delante de una palabra en -es: «les muyeres».
 _FEMININE = re.compile(r"\b(?:les|peles|munches|unes|delles) \w+es\b")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+_FEMININE_STARTS = words("les peles munches unes delles")
+_WORD = re.compile(r"[A-Za-zÀ-ÿ]+(?:['’][A-Za-zÀ-ÿ]+)?")
 _ELISION = re.compile(r"(?:d|l|n|p|s|m|t|qu)['’]\w|\w+['’]l$")
 # Ante vocal, gallego y asturiano escriben «x» donde el español escribe «g» o «j».
 _X_START = re.compile(r"x[aeiouáéíóú][a-záéíóúñ]{2,}$")
@@ -67,18 +71,23 @@ def cues(text: str) -> Cues:
         elif word in _POPULAR:
             popular += 1
         elif word[0] == "x":
-            if _X_START.match(word) and not _SPANISH_X.match(word):
-                galician += 1
-                asturian += 1
-        elif word[-1] == "u":
-            if len(word) > 3 and word[-2] not in "aeioq" and word.islower():
-                asturian += word not in _SPANISH_U
-        elif not word.isalpha() and _ELISION.match(word):
-            asturian += 1
-    asturian += len(_FEMININE.findall(text))
+            shared = _X_START.match(word) is not None and not _SPANISH_X.match(word)
+            galician += shared
+            asturian += shared
+        elif word[-1] == "u" or not word.isalpha():
+            asturian += _looks_asturian(word)
+    if not _FEMININE_STARTS.isdisjoint(found):
+        asturian += len(_FEMININE.findall(text))
     return Cues(
         len(found),
         spanish,
         galician + popular if galician else 0,
         asturian + popular if asturian else 0,
     )
+
+
+def _looks_asturian(word: str) -> bool:
+    """Un masculino en -u («mundu») o una elisión («d'esti», «pa'l»)."""
+    if not word.isalpha():
+        return _ELISION.match(word) is not None
+    return len(word) > 3 and word[-2] not in "aeioq" and word.islower() and word not in _SPANISH_U
