@@ -21,6 +21,7 @@ from typing import Any
 TEMPORARY_PREFIX = ".tmp-"
 _RETIRED_PREFIX = f"{TEMPORARY_PREFIX}old-"
 _TOKEN_BYTES = 6
+_TOKEN_PATTERN = "[0-9a-f]" * (2 * _TOKEN_BYTES)
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -127,9 +128,8 @@ def _sibling(prefix: str, path: Path) -> Path:
 
 def _restore_retired(folder: Path, name: str = "*") -> None:
     """Devuelve a su sitio la carpeta apartada por una escritura que se cortó a medio cambio."""
-    token = "[0-9a-f]" * (2 * _TOKEN_BYTES)
     pattern = name if name == "*" else glob.escape(name)
-    for retired in sorted(folder.glob(f"{_RETIRED_PREFIX}{token}-{pattern}")):
+    for retired in sorted(folder.glob(f"{_RETIRED_PREFIX}{_TOKEN_PATTERN}-{pattern}")):
         _, _, original = retired.name.removeprefix(_RETIRED_PREFIX).partition("-")
         if not os.path.lexists(folder / original):
             os.rename(retired, folder / original)
@@ -185,10 +185,11 @@ def remove_temporaries(folder: Path, name: str = "*") -> list[Path]:
     if not folder.is_dir():
         return []
     _restore_retired(folder, name)
-    pattern = TEMPORARY_PREFIX + "*"
+    patterns = [f"{TEMPORARY_PREFIX}*"]
     if name != "*":
-        pattern += f"-{glob.escape(name)}"
-    orphans = sorted(folder.glob(pattern))
+        prefixes = (TEMPORARY_PREFIX, _RETIRED_PREFIX)
+        patterns = [f"{prefix}{_TOKEN_PATTERN}-{glob.escape(name)}" for prefix in prefixes]
+    orphans = sorted(path for pattern in patterns for path in folder.glob(pattern))
     for orphan in orphans:
         _remove(orphan)
     return orphans

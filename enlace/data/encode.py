@@ -16,7 +16,7 @@ from enlace.errors import DataError
 
 _BATCH_CHARACTERS = 1 << 20
 _BATCH_DOCUMENTS = 1024
-_CHECKED_CHARACTERS = 2000
+_CHECKED_CHARACTERS = 500
 # Casos difíciles de los codificadores: siempre se comparan, tenga lo que tenga el corpus.
 _HARD_TEXTS = (
     "",
@@ -29,7 +29,7 @@ _HARD_TEXTS = (
 
 
 class EncoderSettings(NamedTuple):
-    """Lo que un proceso de codificación necesita saber."""
+    """Lo que un codificador necesita saber."""
 
     tokenizer_dir: Path
     fast: bool
@@ -40,13 +40,17 @@ class EncoderSettings(NamedTuple):
 class EncodedBatch(NamedTuple):
     """Un lote de documentos ya en ids, cada uno con su `eos` al final.
 
-    `ids` (N,) del tipo de los shards; `lengths` (documentos,) int64; `mask` (N,) uint8 o None.
+    `ids` (N,) del tipo de los shards; `lengths` (D,) int64, tokens de cada documento; `mask` (N,)
+    uint8 o None; `sizes` (D,) int64, bytes UTF-8 que se aprenden de cada uno; `copies` (D,) int64,
+    veces que se escribe cada uno (None: una); `read_bytes`, los bytes UTF-8 de todo su texto.
     """
 
     ids: npt.NDArray[np.unsignedinteger]
     lengths: npt.NDArray[np.int64]
     mask: npt.NDArray[np.uint8] | None
-    raw_bytes: int
+    sizes: npt.NDArray[np.int64]
+    copies: npt.NDArray[np.int64] | None = None
+    read_bytes: int = 0
 
 
 class Encoder:
@@ -59,14 +63,14 @@ class Encoder:
             DataError: falta, no admite conversaciones, o el codificador rápido no coincide.
         """
         self.settings = settings
-        self._reference: Tokenizer = load_tokenizer(settings.tokenizer_dir)
+        self.tokenizer: Tokenizer = load_tokenizer(settings.tokenizer_dir)
         self._fast: FastEncoder | None = None
         self._markers: TurnMarkers | None = None
-        if isinstance(self._reference, TextTokenizer):
+        if isinstance(self.tokenizer, TextTokenizer):
             if settings.fast:
-                self._fast = FastEncoder(self._reference)
+                self._fast = FastEncoder(self.tokenizer)
                 self._check(_HARD_TEXTS, "los casos de prueba")
-            self._markers = turn_markers(self._reference)
+            self._markers = turn_markers(self.tokenizer)
         if settings.format == "chat" and self._markers is None:
             raise DataError(
                 "data.format=chat necesita tokens de turno y el tokenizador de bytes no los tiene; "
@@ -85,25 +89,33 @@ class Encoder:
         return self._encode_chat(documents) if chat else self._encode_text(documents)
 
     def _encode_text(self, documents: list[CorpusDocument]) -> EncodedBatch:
-        ids = self._arrays([document.text for document in documents])
-        raw_bytes = sum(len(document.text.encode("utf-8")) for document in documents)
-        return self._join(ids, None, raw_bytes)
+        encoder = self._fast or self.tokenizer
+        ids = encoder.encode_arrays([document.text for document in documents])
+        sizes = [len(document.text.encode("utf-8")) for document in documents]
+        return self._join(documents, ids, None, sizes)._replace(read_bytes=sum(sizes))
 
     def _encode_chat(self, documents: list[CorpusDocument]) -> EncodedBatch:
         assert self._markers is not None
+        encoder = self._fast or self.tokenizer
         turns = [turn for document in documents for turn in document.turns]
-        contents = iter(self._arrays([turn.content for turn in turns]))
+        contents = iter(encoder.encode_arrays([turn.content for turn in turns]))
         rendered = [
             render_turns(document.turns, [next(contents) for _ in document.turns], self._markers)
             for document in documents
         ]
-        raw_bytes = sum(learned_bytes(document.turns) for document in documents)
-        return self._join([ids for ids, _ in rendered], [mask for _, mask in rendered], raw_bytes)
+        ids, masks = [ids for ids, _ in rendered], [mask for _, mask in rendered]
+        sizes = [learned_bytes(document.turns) for document in documents]
+        read = sum(len(document.text.encode("utf-8")) for document in documents)
+        return self._join(documents, ids, masks, sizes)._replace(read_bytes=read)
 
     def _join(
-        self, ids: list[Ids], masks: list[npt.NDArray[np.uint8]] | None, raw_bytes: int
+        self,
+        documents: list[CorpusDocument],
+        ids: list[Ids],
+        masks: list[npt.NDArray[np.uint8]] | None,
+        sizes: list[int],
     ) -> EncodedBatch:
-        eos = np.array([self._reference.eos_id], dtype=np.uint32)
+        eos = np.array([self.tokenizer.eos_id], dtype=np.uint32)
         joined = np.concatenate(list(chain.from_iterable((each, eos) for each in ids)))
         dtype = np.dtype(self.settings.dtype)
         if int(joined.max()) > np.iinfo(dtype).max:
@@ -116,17 +128,14 @@ class Encoder:
             unlearned = np.zeros(1, dtype=np.uint8)
             mask = np.concatenate(list(chain.from_iterable((each, unlearned) for each in masks)))
         lengths = np.array([len(each) + 1 for each in ids], dtype=np.int64)
-        return EncodedBatch(joined.astype(dtype), lengths, mask, raw_bytes)
-
-    def _arrays(self, texts: list[str]) -> list[Ids]:
-        encoder = self._fast or self._reference
-        return encoder.encode_arrays(texts)
+        copies = np.array([document.copies for document in documents], dtype=np.int64)
+        return EncodedBatch(joined.astype(dtype), lengths, mask, np.array(sizes, np.int64), copies)
 
     def _check(self, texts: Iterable[str], where: str) -> None:
         assert self._fast is not None
         texts = list(texts)
         pairs = zip(
-            self._fast.encode_arrays(texts), self._reference.encode_arrays(texts), strict=True
+            self._fast.encode_arrays(texts), self.tokenizer.encode_arrays(texts), strict=True
         )
         for text, (fast, reference) in zip(texts, pairs, strict=True):
             if not np.array_equal(fast, reference):

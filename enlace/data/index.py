@@ -21,6 +21,8 @@ from enlace.files import sha256_json
 
 INDEX_FILE = "index.json"
 INDEX_VERSION = 1
+MAX_SHARDS = 10_000
+"""Ficheros por parte: más, y listarlos y abrirlos cuesta más que leerlos."""
 BOUNDARY_DTYPE = np.dtype("<u8")
 MASK_DTYPE = np.dtype("u1")
 _READ_BLOCK = 1 << 20

@@ -1,29 +1,45 @@
-"""Codificación en varios procesos, con la salida en el orden de la entrada."""
+"""Codificación en hilos, con los lotes en el orden de la entrada.
 
-from collections.abc import Callable, Generator, Iterable
+Los codificadores sueltan el cerrojo de Python mientras trabajan, así que bastan hilos: no hay que
+mandar el texto a otro proceso, el vocabulario se carga una vez y la caché de palabras es de todos.
+Quien pide los lotes lee y descomprime el corpus entretanto.
+"""
+
+import os
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from enlace.data.corpus import CorpusDocument
-from enlace.data.encode import EncodedBatch, Encoder, EncoderSettings
-from enlace.data.pool import ordered_map, worker_count
+from enlace.data.encode import EncodedBatch, Encoder
 
-__all__ = ["encode_ordered", "worker_count"]
+_PENDING_PER_THREAD = 2
 
 
 def encode_ordered(
     batches: Iterable[list[CorpusDocument]], encoder: Encoder, workers: int
 ) -> Generator[EncodedBatch, None, None]:
-    """Codifica los lotes con `workers` copias de `encoder` y los devuelve en su orden.
+    """Codifica los lotes y los devuelve en su orden, sea cual sea `workers`.
 
-    Con `workers` = 1 trabaja `encoder` mismo, sin crear procesos (`ordered_map`).
+    Nunca hay más de dos lotes pendientes por hilo, así que la memoria no crece con el corpus. Con
+    `workers` = 1 todo ocurre en el hilo que llama; con 0, un hilo por núcleo. Quien la deje a
+    medias debe cerrarla (`contextlib.closing`): al acabar, bien o mal, no queda ningún hilo.
 
     Raises:
-        DataError: lo que falle al codificar, o un proceso muere.
+        DataError: lo que falle al codificar.
     """
-    if workers == 1:
+    threads = (workers or len(os.sched_getaffinity(0))) - 1  # el que llama es el que falta
+    if not threads:
         yield from map(encoder.encode, batches)
         return
-    yield from ordered_map(_encode, encoder.settings, batches, workers, "tokenización")
-
-
-def _encode(settings: EncoderSettings) -> Callable[[list[CorpusDocument]], EncodedBatch]:
-    return Encoder(settings).encode
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="encode")
+    pending: deque[Future[EncodedBatch]] = deque()
+    try:
+        for batch in batches:
+            pending.append(pool.submit(encoder.encode, batch))
+            if len(pending) > _PENDING_PER_THREAD * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -44,7 +44,8 @@ def test_equivale_a_codificar_la_plantilla_chatml_con_hf(prepared: Prepared) -> 
         assert encoded.mask is not None
         learned = encoded.ids[encoded.mask == 1].tolist()
         assert learned == reference.encode(document.turns[-1].content + "<|im_end|>").ids
-        assert encoded.raw_bytes == len(document.turns[-1].content.encode())
+        assert encoded.sizes.tolist() == [len(document.turns[-1].content.encode())]
+        assert encoded.read_bytes == len(document.text.encode())
 
 
 def test_el_contenido_no_falsifica_turnos(prepared: Prepared) -> None:

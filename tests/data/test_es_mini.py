@@ -18,7 +18,7 @@ def test_la_cadena_entera_con_texto_de_verdad(tmp_path: Path) -> None:
     changes = bpe(2000, **{"data.include": ["*.jsonl.gz"], "data.val_fraction": 0.1})
     changes |= {"data.tokenizer.train_megabytes": 0.3}
     files: dict[str, Prose] = {"val.jsonl.gz": (_ES_MINI / "val.jsonl.gz").read_bytes()}
-    prepared = prepare(tmp_path, files, changes, bytes_per_worker=1 << 30)
+    prepared = prepare(tmp_path, files, changes)
     index = verify_shards(prepared.shards)
     assert index == read_index(prepared.shards)
     tokenizer = load_tokenizer(prepared.tokenizer)

@@ -1,7 +1,7 @@
 """Shards: bytes repetibles, índice comprobado y nada fuera del vocabulario."""
 
 import json
-import multiprocessing
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from enlace.config.schema import DataConfig
 from enlace.data.corpus import read_corpus
 from enlace.data.encode import EncodedBatch, FastEncoder, batches_of
 from enlace.data.index import dtype_for
 from enlace.data.sharding import build_shards
 from enlace.data.shards import SplitWriter, read_boundaries, read_index, verify_shards
 from enlace.data.tokenizer import load_tokenizer
-from enlace.data.workers import worker_count
 from enlace.errors import DataError
 from tests.data.builders import Prepared, bpe, folder_bytes, prepare, stories
 from tests.support import make_config
@@ -74,7 +74,7 @@ def test_los_bytes_llegan_como_uint8_separados_por_nul(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("workers", "fast"), [(1, False), (2, True), (3, False)])
-def test_los_bytes_no_dependen_de_los_procesos_ni_del_codificador(
+def test_los_bytes_no_dependen_de_los_hilos_ni_del_codificador(
     prepared: Prepared,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,12 +84,11 @@ def test_los_bytes_no_dependen_de_los_procesos_ni_del_codificador(
     monkeypatch.setattr("enlace.data.encode._BATCH_DOCUMENTS", 5)
     changes = {"data.workers": workers, "data.tokenizer.fast_encoder": fast}
     data = make_config(_CHANGES | changes).data
-    build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", data, 400, 1)
+    build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", data, 400)
     assert folder_bytes(tmp_path / "s") == folder_bytes(prepared.shards)
-    assert multiprocessing.active_children() == []
 
 
-def test_un_fallo_en_otro_proceso_llega_entero_y_no_deja_procesos(
+def test_un_fallo_en_otro_hilo_llega_entero_y_no_deja_restos(
     prepared: Prepared, tmp_path: Path
 ) -> None:
     corpus = tmp_path / "corpus"
@@ -99,8 +98,7 @@ def test_un_fallo_en_otro_proceso_llega_entero_y_no_deja_procesos(
     (corpus / "val.jsonl.zst").write_bytes(b"roto")
     data = make_config(_CHANGES | {"data.workers": 2}).data
     with pytest.raises(DataError, match="dañado"):
-        build_shards(corpus, prepared.tokenizer, tmp_path / "s", data, 400, 1)
-    assert multiprocessing.active_children() == []
+        build_shards(corpus, prepared.tokenizer, tmp_path / "s", data, 400)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus"]
 
 
@@ -138,7 +136,7 @@ def test_los_ids_que_no_caben_se_rechazan_antes_de_escribir(
 
 def test_el_escritor_rechaza_un_id_fuera_del_vocabulario(tmp_path: Path) -> None:
     writer = SplitWriter(tmp_path, "train", 10, 300)
-    batch = EncodedBatch(np.array([5, 300], "<u2"), np.array([2]), None, 1)
+    batch = EncodedBatch(np.array([5, 300], "<u2"), np.array([2]), None, np.array([1]))
     with pytest.raises(DataError, match=r"el id 300 y model\.vocab_size=300"):
         writer.write(batch)
     writer.abort()
@@ -228,8 +226,45 @@ def test_los_lotes_tienen_tope_y_no_pierden_documentos(prepared: Prepared) -> No
     assert [len(b) for b in batches_of([documents[0], large, documents[1]])] == [1, 1, 1]
 
 
-def test_los_procesos_no_pasan_de_los_que_merece_el_corpus() -> None:
-    assert worker_count(8, 10, 100) == 1
-    assert worker_count(8, 350, 100) == 3
-    assert worker_count(2, 10_000, 100) == 2
-    assert worker_count(0, 10_000, 1) >= 1
+def test_los_restos_de_un_corte_se_borran_al_empezar_y_los_ajenos_no(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    for name in (".tmp-0123456789ab-s", ".tmp-0123456789ab-corpus", ".tmp-0123456789ab-mis-s"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train-00000.bin").write_bytes(b"a medias")
+    build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", prepared.config.data, 400)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [".tmp-0123456789ab-corpus", ".tmp-0123456789ab-mis-s", "s"]
+    assert folder_bytes(tmp_path / "s") == folder_bytes(prepared.shards)
+
+
+def test_sin_sitio_en_el_disco_se_dice_antes_de_escribir(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = sum(len(content) for content in folder_bytes(prepared.shards).values())
+    free = shutil.disk_usage(tmp_path)._replace(free=needed // 2)
+    monkeypatch.setattr("enlace.data.sharding.shutil.disk_usage", lambda _: free)
+    with pytest.raises(DataError, match=r"ocuparán unos .* MB y en el disco de .* libera espacio"):
+        build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", _with_shards(1000), 400)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_demasiados_ficheros_se_rechazan_con_un_remedio_que_vale(
+    prepared: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("enlace.data.sharding.MAX_SHARDS", 20)
+    monkeypatch.setattr("enlace.data.shards.MAX_SHARDS", 20)
+    with pytest.raises(DataError, match=r"data\.shard_tokens=1 partiría .* 20 ficheros") as caught:
+        build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", _with_shards(1), 400)
+    assert list(tmp_path.iterdir()) == []
+    remedy = int(str(caught.value).rsplit(" ", 1)[1])
+    build_shards(prepared.corpus, prepared.tokenizer, tmp_path / "s", _with_shards(remedy), 400)
+    writer = SplitWriter(tmp_path, "train", 1, 400)
+    batch = EncodedBatch(np.zeros(21, "<u2"), np.array([21]), None, np.array([1]))
+    with pytest.raises(DataError, match="pon al menos 2"):
+        writer.write(batch)
+    writer.abort()
+
+
+def _with_shards(tokens: int) -> DataConfig:
+    return make_config(_CHANGES | {"data.shard_tokens": tokens}).data

@@ -38,7 +38,7 @@ def _shards(folder: Path, ids: list[int], shard_tokens: int, vocab_size: int = 2
     """Una carpeta de shards con esos ids exactos en las dos partes."""
     folder.mkdir(parents=True)
     dtype = "uint8" if vocab_size <= 256 else "uint16"
-    batch = EncodedBatch(np.array(ids, dtype), np.array([len(ids)]), None, len(ids))
+    batch = EncodedBatch(np.array(ids, dtype), np.array([len(ids)]), None, np.array([len(ids)]))
     splits = {}
     for split in ("train", "val"):
         writer = SplitWriter(folder, split, shard_tokens, vocab_size)

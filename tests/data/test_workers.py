@@ -1,48 +1,16 @@
-"""Varios procesos: orden, tope de lotes pendientes y procesos que mueren."""
+"""Codificación en hilos: orden, tope de lotes pendientes y ningún hilo al acabar."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from enlace.data.corpus import CorpusDocument
-from enlace.data.encode import Encoder, EncoderSettings
+from enlace.data.encode import EncodedBatch, Encoder, EncoderSettings
 from enlace.data.tokenizer import ByteTokenizer, save_tokenizer
 from enlace.data.workers import encode_ordered
 from enlace.errors import DataError
-
-
-class _FakePool:
-    """Un grupo de procesos fingido que codifica en el propio proceso."""
-
-    failure: Exception | None = None
-    closed = 0
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        future: Future[Any] = Future()
-        if self.failure is not None:
-            future.set_exception(self.failure)
-        else:
-            future.set_result(function(*arguments))
-        return future
-
-    def shutdown(self, **_: Any) -> None:
-        type(self).closed += 1
-
-
-@pytest.fixture
-def pool(monkeypatch: pytest.MonkeyPatch) -> type[_FakePool]:
-    class Pool(_FakePool):
-        pass
-
-    monkeypatch.setattr("enlace.data.pool.ProcessPoolExecutor", Pool)
-    return Pool
 
 
 @pytest.fixture
@@ -57,26 +25,46 @@ def _batches(count: int, taken: list[int]) -> Iterator[list[CorpusDocument]]:
         yield [CorpusDocument("0" * 32, str(number), "a.txt", ())]
 
 
-def test_no_se_leen_mas_lotes_que_los_que_caben_en_la_cola(
-    pool: type[_FakePool], encoder: Encoder
+def _threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("encode")]
+
+
+@pytest.mark.parametrize(("workers", "pending"), [(1, 0), (2, 2), (4, 6)])
+def test_sale_en_orden_y_no_se_lee_mas_de_lo_que_cabe_en_la_cola(
+    encoder: Encoder, workers: int, pending: int
 ) -> None:
     taken: list[int] = []
-    for done, encoded in enumerate(encode_ordered(_batches(50, taken), encoder, 3)):
+    for done, encoded in enumerate(encode_ordered(_batches(50, taken), encoder, workers)):
         assert bytes(encoded.ids.tolist()) == str(done).encode() + b"\0"
-        assert len(taken) <= done + 1 + 2 * 3
+        assert len(taken) <= done + 1 + pending
     assert len(taken) == 50
-    assert pool.closed == 1
+    assert _threads() == []
 
 
-def test_al_abandonar_a_medias_se_cierra_el_grupo(pool: type[_FakePool], encoder: Encoder) -> None:
-    generator = encode_ordered(_batches(50, []), encoder, 2)
+def test_al_abandonar_a_medias_no_queda_ningun_hilo(encoder: Encoder) -> None:
+    taken: list[int] = []
+    generator = encode_ordered(_batches(50, taken), encoder, 3)
     next(generator)
+    assert len(_threads()) == 2
     generator.close()
-    assert pool.closed == 1
+    assert _threads() == []
+    assert len(taken) < 50
 
 
-def test_un_proceso_muerto_es_un_error_con_remedio(pool: type[_FakePool], encoder: Encoder) -> None:
-    pool.failure = BrokenProcessPool("muerto")
-    with pytest.raises(DataError, match=r"ha muerto.*data\.workers: 1"):
-        list(encode_ordered(_batches(3, []), encoder, 2))
-    assert pool.closed == 1
+def test_un_fallo_al_codificar_sale_en_su_turno(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = Encoder.encode
+
+    def fails_on_seven(self: Encoder, documents: list[CorpusDocument]) -> EncodedBatch:
+        if documents[0].text == "7":
+            raise DataError("el siete no")
+        return honest(self, documents)
+
+    monkeypatch.setattr(Encoder, "encode", fails_on_seven)
+    encoded = encode_ordered(_batches(50, []), encoder, 3)
+    served = [bytes(next(encoded).ids.tolist()[:-1]).decode() for _ in range(7)]
+    assert served == [str(number) for number in range(7)]
+    with pytest.raises(DataError, match="el siete no"):
+        next(encoded)
+    assert _threads() == []
