@@ -84,10 +84,16 @@ def test_un_jsonl_con_sangria_se_explica(tmp_path: Path) -> None:
 
 
 def test_con_la_columna_equivocada_se_sabe_sin_leer_el_fichero_entero(tmp_path: Path) -> None:
-    lines = '{"texto": "x"}\n' * 150 + '{"text": "tarde"}\n'
-    write_tree(tmp_path, {"a.jsonl": lines})
-    with pytest.raises(DataError, match=r"a\.jsonl:1: falta el campo «text» \(tiene texto\)"):
-        next(iterate_records(tmp_path, data_config()))
+    tail = '{"text": "tarde"}\n'
+    write_tree(tmp_path, {"a.jsonl": '{"texto": "x"}\n' * 1000 + tail})
+    with pytest.raises(
+        DataError, match=r"primeros 1000 registros .*:1: falta el campo «text» \(tiene texto\)"
+    ):
+        read_all(tmp_path)
+    write_tree(tmp_path, {"a.jsonl": '{"texto": "x"}\n' * 999 + tail})
+    documents, rejections = read_all(tmp_path)
+    assert [d.text for d in documents] == ["tarde"]
+    assert len(rejections) == 999
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -1,8 +1,6 @@
 """De una carpeta a registros crudos, en orden estable y sin cargar ningún fichero entero."""
 
-from collections import deque
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +16,8 @@ from enlace.data.selection import Selection, assign_sources, select_files
 from enlace.errors import DataError
 
 _MEGABYTE = 10**6
-_HOPELESS = 100
-"""Registros seguidos que no sirven, desde el principio, con los que un fichero se da por malo."""
+_HOPELESS = 1000
+"""Registros seguidos que fallan por lo mismo, desde el principio, con los que no se lee más."""
 
 Item = RawRecord | Rejection
 
@@ -152,31 +150,29 @@ def _jsonl(file: _File) -> Iterator[Item]:
 
 
 def _hopeful(items: Iterator[Item], file: _File) -> Iterator[Item]:
-    """Los mismos registros, si alguno de los primeros sirve.
+    """Los mismos registros, si alguno sirve.
 
-    Con la columna equivocada no sirve ninguno, y más vale saberlo antes de leer el fichero entero.
+    Con la columna equivocada no sirve ninguno y todos se quejan igual: más vale saberlo antes de
+    leer el fichero entero.
     """
-    seen: deque[Item] = deque()
-    first_problem = None
+    first, alike = None, 0
     for item in items:
-        seen.append(item)
+        yield item
         if isinstance(item, Rejection):
             continue
-        problems = [r for r in parse_record(item, file.data) if isinstance(r, Rejection)]
-        bad = [problem for problem in problems if problem.rule == "bad_record"]
+        parsed = parse_record(item, file.data)
+        bad = [r for r in parsed if isinstance(r, Rejection) and r.rule == "bad_record"]
         if not bad:
+            yield from items
+            return
+        first = first or bad[0]
+        alike = alike + 1 if bad[0].detail == first.detail else 0
+        if alike == _HOPELESS:
             break
-        first_problem = first_problem or bad[0]
-        if len(seen) >= _HOPELESS:
-            raise _hopeless(file, first_problem)
-    else:
-        if first_problem is not None:
-            raise _hopeless(file, first_problem)
-    yield from chain(seen, items)
-
-
-def _hopeless(file: _File, problem: Rejection) -> DataError:
-    return DataError(
-        f"ningún registro de {file.path} sirve; el primer problema está en {problem.source}: "
-        f"{problem.detail}"
-    )
+    if first is not None:
+        count = f"los primeros {alike} registros" if alike == _HOPELESS else "ningún registro"
+        verb = "no sirven" if alike == _HOPELESS else "sirve"
+        raise DataError(
+            f"{count} de {file.path} {verb}; el primer problema está en {first.source}: "
+            f"{first.detail}"
+        )

@@ -37,22 +37,17 @@ def read_rows(
             columns = _columns(path, table.schema_arrow.names, data)
             number = 0
             for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-                for row in range(batch.num_rows):
+                for values in _rows(batch, limit):
                     number += 1
                     source = f"{name}:{number}"
-                    size = sum(column.slice(row, 1).nbytes for column in batch.columns)
-                    if size > limit:
+                    if isinstance(values, int):
                         detail = (
-                            f"una sola fila de {size / 1e6:.1f} MB; pártela o sube "
+                            f"una sola fila de {values / 1e6:.1f} MB; pártela o sube "
                             "data.max_record_megabytes"
                         )
-                        yield Rejection("too_long", source, detail, size)
-                        continue
-                    values = {
-                        column: _plain(batch.column(index)[row].as_py())
-                        for index, column in enumerate(batch.schema.names)
-                    }
-                    yield RawRecord("record", values, source, number - 1, origin)
+                        yield Rejection("too_long", source, detail, values)
+                    else:
+                        yield RawRecord("record", values, source, number - 1, origin)
             if not number:
                 yield Rejection("empty", name, "no tiene ninguna fila", 0)
     except (pyarrow.ArrowException, OSError) as error:
@@ -83,7 +78,19 @@ def _top(column: str, present: set[str]) -> str:
     return column if column in present else column.partition(".")[0]
 
 
+def _rows(batch: Any, limit: int) -> Iterator[dict[str, Any] | int]:
+    """Las filas de un lote, o los bytes de la que pasa de `limit`, que no se convierte."""
+    if batch.nbytes <= limit:
+        yield from ({key: _plain(value) for key, value in row.items()} for row in batch.to_pylist())
+        return
+    for row in range(batch.num_rows):
+        alone = batch.slice(row, 1)
+        size = sum(column.nbytes for column in alone.columns)
+        yield size if size > limit else next(_rows(alone, limit))
+
+
 def _plain(value: Any) -> Any:
+    """Los textos guardados como binario, descodificados; lo que no sea UTF-8, como está."""
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")
