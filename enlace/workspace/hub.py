@@ -111,11 +111,16 @@ def records(
 
 
 def _parquet(url: str, download: DownloadConfig, start: Position) -> Iterator[tuple[Position, Any]]:
-    import fsspec
     import pyarrow.parquet as parquet
+    from fsspec.core import url_to_fs
 
     column = download.text_column
-    with fsspec.open(url, "rb") as stream, parquet.ParquetFile(stream) as table:
+    system, path = url_to_fs(url)
+    # Sin lectura anticipada: con ella viajarían también las columnas que hay entre medias.
+    with (
+        system.open(path, "rb", cache_type="none") as stream,
+        parquet.ParquetFile(stream) as table,
+    ):
         _check_column(column, table.schema_arrow.names, url)
         for group in range(start.group, table.num_row_groups):
             row = 0

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ configs:
     path: data/spa_Latn/train/*
   - split: test
     path: data/spa_Latn/test/*
+  - split: wide
+    path: data/spa_Latn/wide/*
 - config_name: spa_Lines
   data_files:
   - split: train
@@ -39,12 +42,14 @@ def write_hub(folder: Path, rows: int = 90) -> Path:
     """Escribe el conjunto: tres parquet de grupos pequeños y dos jsonl.gz con las mismas filas."""
     (folder / "data/spa_Latn/train").mkdir(parents=True)
     (folder / "data/spa_Latn/test").mkdir()
+    (folder / "data/spa_Latn/wide").mkdir()
     (folder / "data/lines").mkdir()
     (folder / "README.md").write_text(_CARD, encoding="utf-8")
     for part in range(3):
         numbers = range(part * rows // 3, (part + 1) * rows // 3)
         _parquet(folder / f"data/spa_Latn/train/00{part}_00000.parquet", list(numbers))
     _parquet(folder / "data/spa_Latn/test/000_00000.parquet", [1, 2])
+    _wide(folder / "data/spa_Latn/wide/000_00000.parquet")
     for part in range(2):
         numbers = range(part * rows // 2, (part + 1) * rows // 2)
         lines = [json.dumps({"text": text(n) or None, "n": n}) + "\n" for n in numbers]
@@ -77,3 +82,11 @@ def with_downloads(*downloads: dict[str, Any], **changes: Any) -> DataConfig:
     }
     entries = [base | download for download in downloads]
     return make_config({"data.downloads": entries} | changes).data
+
+
+def _wide(path: Path) -> None:
+    """Poco texto entre columnas que abultan: cinco grupos de filas."""
+    rng = random.Random(1)
+    bulk = [rng.randbytes(20_000) for _ in range(20)]
+    table = pa.table({"before": bulk, "text": [text(n) for n in range(20)], "after": bulk})
+    pq.write_table(table, path, row_group_size=4, compression="none", use_dictionary=False)

@@ -227,7 +227,7 @@ def test_no_se_sigue_con_otro_commit_ni_con_una_parte_danada(
     [
         ({"subset": "spa_Lat"}, r"la configuración «spa_Lat» \(como spa_Latn"),
         ({"subset": ""}, r"varias configuraciones .*\(como spa_Latn, spa_Lines\)"),
-        ({"split": "validation"}, r"no tiene la parte «validation» \(tiene train, test\)"),
+        ({"split": "validation"}, r"no tiene la parte «validation» \(tiene train, test, wide\)"),
         ({"text_column": "texto"}, r"no tiene la columna «texto» \(tiene text, url, turns\)"),
         ({"text_column": "turns"}, "guarda list y hace falta str"),
         ({"max_megabytes": 1e-6}, "no ha dado ningún texto"),
