@@ -137,6 +137,11 @@ class DedupConfig(Section):
     split_threshold: Annotated[float, Field(gt=0, le=1)] = Field(
         description="parecido desde el que dos documentos no se separan en train y val"
     )
+    contained: bool = Field(description="si se quitan los documentos cuyo texto ya está en otros")
+    contained_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="parte del texto de un documento que, si está en otros, lo hace sobrar"
+    )
+    contained_sample: Count = Field(description="se mira un n-grama de cada tantos")
     ngram: Count = Field(description="palabras por fragmento comparado")
     bands: Count = Field(description="bandas de LSH")
     rows: Count = Field(description="valores de MinHash por banda")

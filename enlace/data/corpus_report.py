@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
 from enlace.data.batches import Found
-from enlace.data.dedup import EXACT, NEAR, Resolution, similarity
+from enlace.data.dedup import CONTAINED, EXACT, NEAR, Resolution, similarity
 from enlace.data.evaluation_texts import EvaluationTexts
 from enlace.data.fates import Fates
 from enlace.data.report_warnings import warnings_of
@@ -29,7 +29,7 @@ BYTES_PER_TOKEN = 4.5
 """Bytes de texto español por token de un BPE de 32 768: la cuenta aproximada del informe."""
 
 _READER_RULES = ("bad_bytes", "bad_record", "too_long", "unknown_format")
-_LATE_RULES = ("contamination", "duplicate", "near_duplicate", "weight")
+_LATE_RULES = ("contamination", "duplicate", "near_duplicate", "contained", "weight")
 
 
 class Outcome(NamedTuple):
@@ -57,6 +57,7 @@ class Outcome(NamedTuple):
         return (
             ("duplicate", np.flatnonzero(verdicts == EXACT)),
             ("near_duplicate", np.flatnonzero(verdicts == NEAR)),
+            ("contained", np.flatnonzero(verdicts == CONTAINED)),
             ("weight", np.flatnonzero(self.fates.unweighted)),
         )
 
@@ -130,6 +131,8 @@ def _late_example(rule: str, number: int, outcome: Outcome, sources: Mapping[int
     keeper = int(outcome.resolution.keepers[number])
     if rule == "duplicate":
         return f"{source}: igual que {sources[keeper]}"
+    if rule == "contained":
+        return f"{source}: su texto ya está en otros, sobre todo en {sources[keeper]}"
     pair = (np.array([number]), np.array([keeper]))
     alike = float(similarity(outcome.staging.fingerprints().signatures, *pair)[0])
     return f"{source}: se parece a {sources[keeper]} ({percent(alike, 0)})"
@@ -227,6 +230,7 @@ def _duplicates(outcome: Outcome, sources: Mapping[int, str]) -> dict[str, Any]:
     return {
         "exact": int((verdicts == EXACT).sum()),
         "near": int(near.sum()),
+        "contained": int((verdicts == CONTAINED).sum()),
         "clusters": len(counts),
         "largest": int(counts.max()) + 1 if len(counts) else 0,
         "unsplit": int(together[together > 1].sum()),

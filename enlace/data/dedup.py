@@ -7,7 +7,9 @@ Todo lo que se decide depende del conjunto de documentos y no del orden en que l
 2. Son *casi iguales* los que coinciden en `threshold` o más de su firma, y los que lo son a través
    de un tercero. Se queda el de la fuente que va antes; después, el más largo; después, el de menor
    id.
-3. Son *parientes* los que coinciden en `split_threshold` o más, y también se heredan. Un grupo de
+3. Están *contenidos* los que tienen en otros más largos `contained_share` o más de su texto. Se
+   quedan fuera aunque su fuente vaya antes: nada de lo que dicen se pierde.
+4. Son *parientes* los que coinciden en `split_threshold` o más, y también se heredan. Un grupo de
    parientes va entero a la misma parte, la que le toca a su representante: el miembro cuyos
    últimos 64 bits de id son menores (los primeros deciden la parte y no deben decidir quién la
    elige).
@@ -22,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.corpus import DedupConfig
+from enlace.data.passages import Passages, find_contained
 from enlace.data.shingles import Hashes
 from enlace.data.signatures import Signatures
 from enlace.data.union import DisjointSets, Indices
 
-KEPT, EXACT, NEAR = 0, 1, 2
+KEPT, EXACT, NEAR, CONTAINED = 0, 1, 2, 3
 
 _MAX_LEADERS = 64
 """Comparaciones por documento en cada banda: acota las plantillas que se repiten por miles."""
@@ -38,7 +41,7 @@ class Fingerprints(NamedTuple):
 
     `ids` (N, 2) uint64: las dos mitades del id. `ranks` (N,): el puesto de su fuente. `sizes` (N,):
     bytes de texto. `signatures` (N, bands·rows) uint32. `keys`: la función de la banda a sus N
-    claves uint64, 0 en los documentos sin palabras.
+    claves uint64, 0 en los documentos sin palabras. `passages`: su muestra de n-gramas.
     """
 
     ids: Hashes
@@ -46,13 +49,14 @@ class Fingerprints(NamedTuple):
     sizes: npt.NDArray[np.integer]
     signatures: Signatures
     keys: Callable[[int], Hashes]
+    passages: Passages
 
 
 class Resolution(NamedTuple):
     """La decisión para cada uno de N documentos.
 
-    `verdicts` (N,) uint8: KEPT, EXACT o NEAR. `keepers` (N,) int64: el documento que se queda de su
-    grupo (él mismo si es él). `deciders` (N,) int64: el representante de sus parientes.
+    `verdicts` (N,) uint8: KEPT, EXACT, NEAR o CONTAINED. `keepers` (N,) int64: el documento que se
+    queda de su grupo (él mismo si es él). `deciders` (N,) int64: el representante de sus parientes.
     """
 
     verdicts: npt.NDArray[np.uint8]
@@ -80,6 +84,13 @@ def resolve(documents: Fingerprints, config: DedupConfig) -> Resolution:
         best = _best_of(documents, same.all_roots(), left)
         verdicts[left[best[left] != left]] = NEAR
         keepers = best[keepers]
+    found = find_contained(documents.passages, _longest(documents), verdicts == KEPT, config)
+    relatives.join(found.first, found.second)
+    if config.contained:
+        verdicts[found.dropped] = CONTAINED
+        container: Indices = np.arange(count, dtype=np.int64)
+        container[found.dropped] = found.containers
+        keepers = container[keepers]
     return Resolution(verdicts, keepers, _deciders(documents.ids, relatives.all_roots()))
 
 
@@ -111,6 +122,13 @@ def _best_of(documents: Fingerprints, roots: Indices, left: Indices) -> Indices:
     best: Indices = np.arange(len(documents.ids), dtype=np.int64)
     best[left] = left[_spread_first(order, new)]
     return best
+
+
+def _longest(documents: Fingerprints) -> Indices:
+    """Los documentos del más largo al más corto; a igualdad, por id."""
+    ids = documents.ids
+    order = np.lexsort((ids[:, 1], ids[:, 0], -documents.sizes.astype(np.int64)))
+    return order.astype(np.int64)
 
 
 def _deciders(ids: Hashes, roots: Indices) -> Indices:

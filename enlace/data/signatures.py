@@ -12,16 +12,22 @@ import numpy.typing as npt
 import rensa
 
 from enlace.config.corpus import DedupConfig
+from enlace.data.passages import Passages, sample
 from enlace.data.shingles import Hashes, mix, ngram_hashes
 
 Signatures = npt.NDArray[np.uint32]
 
 
 class Signed(NamedTuple):
-    """Las firmas (documentos, bands·rows) uint32 y las claves (bands, documentos) uint64."""
+    """Lo que se guarda de N documentos para compararlos.
+
+    `signatures` (N, bands·rows) uint32; `keys` (bands, N) uint64; `passages`, la muestra de los
+    n-gramas de cada uno.
+    """
 
     signatures: Signatures
     keys: Hashes
+    passages: Passages
 
 
 def sign(words: list[Hashes], config: DedupConfig) -> Signed:
@@ -37,7 +43,10 @@ def sign(words: list[Hashes], config: DedupConfig) -> Signed:
     signatures = np.array(matrix.to_rows(), dtype=np.uint32).reshape(len(words), count)
     keys = band_keys(signatures, config.bands)
     keys[:, np.diff(ends) == 0] = 0
-    return Signed(signatures, keys)
+    samples = [sample(each, config) for each in shingles]
+    counts = np.array([len(each) for each in samples], np.uint32)
+    passages = Passages(np.concatenate([np.empty(0, np.uint64), *samples]), counts)
+    return Signed(signatures, keys, passages)
 
 
 def band_keys(signatures: Signatures, bands: int) -> Hashes:

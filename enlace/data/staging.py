@@ -16,6 +16,7 @@ import zstandard
 from enlace.config.corpus import DedupConfig
 from enlace.data.batches import Batch
 from enlace.data.dedup import Fingerprints
+from enlace.data.passages import Passages
 from enlace.data.readers.blocks import read_lines
 from enlace.data.tallies import MAX_LABELS, OTHERS
 
@@ -28,7 +29,9 @@ _COLUMNS: dict[str, Any] = {
     "origins": np.uint16,
     "genres": np.uint16,
     "licenses": np.uint16,
+    "passage_counts": np.uint32,
 }
+_TABLES = ("signatures", "passages")
 
 
 class Labels:
@@ -60,7 +63,7 @@ class Staging:
         self._open = ExitStack()
 
     def __enter__(self) -> Self:
-        names = [*_COLUMNS, "signatures", *(f"keys-{band}" for band in range(self._config.bands))]
+        names = [*_COLUMNS, *_TABLES, *(f"keys-{band}" for band in range(self._config.bands))]
         self._files: dict[str, IO[bytes]] = {
             name: self._open.enter_context(self._path(name).open("wb")) for name in names
         }
@@ -86,6 +89,8 @@ class Staging:
         for name, numbers in labels.items():
             self._files[name].write(np.array(numbers, np.uint16).tobytes())
         self._files["signatures"].write(batch.signed.signatures.tobytes())
+        self._files["passages"].write(batch.signed.passages.values.tobytes())
+        self._files["passage_counts"].write(batch.signed.passages.counts.tobytes())
         for band, keys in enumerate(batch.signed.keys):
             self._files[f"keys-{band}"].write(keys.tobytes())
 
@@ -103,6 +108,7 @@ class Staging:
             self.column("sizes"),
             signatures,
             lambda band: self._read(f"keys-{band}", np.uint64),
+            Passages(self._read("passages", np.uint64), self.column("passage_counts")),
         )
 
     def lines(self) -> Iterator[bytes]:

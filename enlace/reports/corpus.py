@@ -178,6 +178,7 @@ def _duplicates(report: Report) -> Block:
         f"{integer(found['exact'])} documentos iguales a otro y {integer(found['near'])} casi "
         f"iguales, en {integer(found['clusters'])} grupos"
         + (f"; el mayor, de {integer(found['largest'])}." if found["clusters"] else "."),
+        f"{integer(found['contained'])} documentos cuyo texto ya estaba en otros más largos.",
         f"{integer(found['unsplit'])} documentos se parecen a otro sin llegar a repetirlo: siguen, "
         "y en la misma parte que él.",
     )

@@ -25,6 +25,7 @@ RULES = {
     "contamination": "contiene textos de evaluación",
     "duplicate": "copia exacta de otro",
     "near_duplicate": "casi igual que otro",
+    "contained": "su texto ya está en otros",
     "weight": "fuera por el peso de su fuente",
 }
 """Una regla que falte aquí sale con su clave."""

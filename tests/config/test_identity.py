@@ -144,10 +144,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "12ea2afecd628b994883384ea07c711f402da631829327bd37e65ce114b7a853"
+        "eb2e96da0f6742d81e25eab5acc912dc7b996f7c83d7a6e37d6b9497b3683fa2"
     )
     assert make_config().fingerprint() == (
-        "0748ad570f07dcff1eb0456f9b2245647bd8e2cdcdfd546c4023485ce43cc23e"
+        "5cadfaf7a61600c5f1c60549fb3ec36dc932910626e1dd0b1919239014e67d98"
     )
 
 

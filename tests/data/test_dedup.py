@@ -8,13 +8,32 @@ import numpy as np
 import pytest
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.dedup import EXACT, KEPT, NEAR, Fingerprints, Resolution, resolve, similarity
+from enlace.data.dedup import (
+    CONTAINED,
+    EXACT,
+    KEPT,
+    NEAR,
+    Fingerprints,
+    Resolution,
+    resolve,
+    similarity,
+)
 from enlace.data.shingles import ngram_hashes, word_hashes
 from enlace.data.signatures import sign
 from tests.data.builders import sentences
 
 _CONFIG = DedupConfig(
-    exact=True, near=True, threshold=0.7, split_threshold=0.5, ngram=5, bands=25, rows=5, seed=1
+    exact=True,
+    near=True,
+    threshold=0.7,
+    split_threshold=0.5,
+    contained=True,
+    contained_share=0.8,
+    contained_sample=4,
+    ngram=5,
+    bands=25,
+    rows=5,
+    seed=1,
 )
 
 
@@ -33,6 +52,7 @@ def _fingerprints(
         np.array([len(text.encode()) for text in texts], np.uint64),
         signed.signatures,
         lambda band: signed.keys[band],
+        signed.passages,
     )
 
 
@@ -90,7 +110,7 @@ def test_se_queda_el_de_la_fuente_que_va_antes() -> None:
 
 
 def test_con_near_apagado_se_quedan_pero_no_se_separan() -> None:
-    config = _CONFIG.model_copy(update={"near": False})
+    config = _CONFIG.model_copy(update={"near": False, "contained": False})
     texts = [_LONG, _edited(_LONG, 0.02, 1), _edited(_LONG, 0.02, 2), _OTHER]
     result = _resolve(texts, config)
     assert result.verdicts.tolist() == [KEPT] * 4
@@ -99,7 +119,7 @@ def test_con_near_apagado_se_quedan_pero_no_se_separan() -> None:
 
 
 def test_con_exact_y_near_apagados_las_copias_no_se_separan() -> None:
-    config = _CONFIG.model_copy(update={"near": False, "exact": False})
+    config = _CONFIG.model_copy(update={"near": False, "exact": False, "contained": False})
     result = _resolve([_LONG, _OTHER, _LONG], config)
     assert result.verdicts.tolist() == [KEPT] * 3
     assert result.deciders[0] == result.deciders[2] != result.deciders[1]
@@ -122,7 +142,7 @@ def test_nada_depende_del_orden() -> None:
     rng = random.Random(5)
     texts = [sentences(20, seed) for seed in range(30)]
     texts += [
-        _edited(text, rng.choice((0.01, 0.03, 0.06, 0.1)), rng.random()) for text in texts * 3
+        _edited(text, rng.choice((0.01, 0.03, 0.06, 0.1)), rng.randrange(99)) for text in texts * 3
     ]
     texts = list(dict.fromkeys(texts))
     reference = _resolve(texts)
@@ -130,7 +150,7 @@ def test_nada_depende_del_orden() -> None:
         text: (int(reference.verdicts[i]), texts[int(reference.deciders[i])])
         for i, text in enumerate(texts)
     }
-    assert {NEAR, KEPT} == set(reference.verdicts.tolist())
+    assert {KEPT, NEAR, CONTAINED} == set(reference.verdicts.tolist())
     for seed in range(3):
         shuffled = random.Random(seed).sample(texts, len(texts))
         result = _resolve(shuffled)
@@ -150,3 +170,55 @@ def test_una_plantilla_repetida_mil_veces_se_queda_una_vez() -> None:
 def test_un_corpus_minimo(count: int) -> None:
     result = _resolve([_LONG, _OTHER][:count])
     assert result.verdicts.tolist() == [KEPT] * count
+
+
+def test_el_capitulo_de_un_libro_sobra_si_esta_el_libro() -> None:
+    chapters = [sentences(60, 20 + number) for number in range(6)]
+    book = "\n\n".join(chapters).replace("é", "e")
+    result = _resolve([*chapters[:4], book, _OTHER])
+    assert result.verdicts.tolist() == [CONTAINED] * 4 + [KEPT] * 2
+    assert result.keepers.tolist() == [4] * 5 + [5]
+    # Sobran aunque su fuente vaya antes: el libro dice lo que ellos y más.
+    assert _resolve([chapters[0], book], ranks=[0, 1]).verdicts.tolist() == [CONTAINED, KEPT]
+
+
+def test_dos_copias_cortadas_por_otro_sitio_se_quedan_una_vez() -> None:
+    words = " ".join(sentences(50, 40 + number) for number in range(10)).split(" ")
+    first = [" ".join(words[start : start + 400]) for start in range(0, len(words), 400)]
+    second = [
+        " ".join(words[max(0, start - 150) : start + 150]) for start in range(0, len(words), 300)
+    ]
+    result = _resolve([*first, *second])
+    kept = sum(
+        len(text) for text, v in zip([*first, *second], result.verdicts, strict=True) if not v
+    )
+    assert kept < 1.35 * sum(len(text) for text in first)
+
+
+def test_si_no_se_quita_lo_contenido_no_se_separa() -> None:
+    chapters = [sentences(60, 20 + number) for number in range(4)]
+    config = _CONFIG.model_copy(update={"contained": False})
+    foreign = " ".join(f"palabra{number}" for number in range(400))
+    result = _resolve([*chapters, " ".join(chapters), foreign], config)
+    assert result.verdicts.tolist() == [KEPT] * 6
+    assert len(set(result.deciders[:5].tolist())) == 1
+    assert result.deciders[5] == 5
+
+
+def test_una_cita_larga_no_hace_sobrar_a_nadie() -> None:
+    quote = sentences(12, 3)
+    texts = [f"{sentences(40, 70 + number)} {quote}" for number in range(5)]
+    assert _resolve(texts).verdicts.tolist() == [KEPT] * 5
+
+
+def test_los_ngramas_repetidos_se_cuentan_por_partes_igual(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts = [sentences(30, seed) for seed in range(12)]
+    texts += [f"{texts[n]} {texts[n + 1]}" for n in range(6)]
+    whole = _resolve(texts)
+    monkeypatch.setattr("enlace.data.passages._AT_ONCE", 50)
+    parts = _resolve(texts)
+    assert CONTAINED in whole.verdicts
+    assert whole.verdicts.tolist() == parts.verdicts.tolist()
+    assert whole.keepers.tolist() == parts.keepers.tolist()
