@@ -18,7 +18,7 @@ from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_fil
 from enlace.paths import RAW
 from enlace.workspace.project import run_dvc
 
-_SHOWN_REFUSED = 5
+_SHOWN_REASONS = 8
 
 
 class Source(NamedTuple):
@@ -115,9 +115,14 @@ def survey_lines(source: Source) -> list[str]:
     if survey.encodings:
         found = ", ".join(f"{count} en {kind}" for kind, count in survey.encodings.items())
         lines.append(f"{name}: pasarán a UTF-8 {found}")
-    if survey.refused:
-        lines.append(f"{name}: no se leerán {len(survey.refused)} ficheros, por ejemplo")
-        lines += [f"  {item.source}: {item.detail}" for item in survey.refused[:_SHOWN_REFUSED]]
+    alike: dict[str, list[str]] = {}
+    for item in survey.refused:
+        alike.setdefault(item.detail, []).append(item.source)
+    for detail, names in list(alike.items())[:_SHOWN_REASONS]:
+        more = f" y {len(names) - 1} más" if len(names) > 1 else ""
+        lines.append(f"{name}: no se leerá {names[0]}{more}: {detail}")
+    if len(alike) > _SHOWN_REASONS:
+        lines.append(f"{name}: no se leerán {len(survey.refused)} ficheros en total")
     return lines
 
 

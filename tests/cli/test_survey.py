@@ -20,6 +20,7 @@ def _fill(folder: Path) -> Path:
         "b.txt": (_SENTENCE * 20).encode("cp1252"),
         "c.jsonl.gz": gzip.compress(b'{"text": "hola"}\n'),
         "d.pdf": b"%PDF-1.7",
+        "j.pdf": b"%PDF-1.7",
         "e.txt": bytes(range(256)) * 40,
         "f.parquet": b"no lo es",
         "g.txt.gz": b"tampoco",
@@ -47,6 +48,7 @@ def test_se_cuenta_lo_que_se_leera_y_se_nombra_lo_que_no(tmp_path: Path) -> None
         ("damaged", "g.txt.gz"),
         ("empty", "h.txt"),
         ("unknown_format", "i.zip"),
+        ("unknown_format", "j.pdf"),
     ]
     assert "pdftotext" in survey.refused[0].detail
     assert "descomprímelo" in survey.refused[5].detail
@@ -59,8 +61,8 @@ def test_se_dice_antes_de_copiar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     lines = survey_lines(sources[0])
     assert lines[0].startswith("textos: se leerá 1 jsonl")
     assert lines[1] == "textos: pasarán a UTF-8 1 en cp1252"
-    assert lines[2] == "textos: no se leerán 6 ficheros, por ejemplo"
-    assert lines[3].startswith("  d.pdf: extensión desconocida .pdf")
+    assert lines[2].startswith("textos: no se leerá d.pdf y 1 más: extensión desconocida .pdf")
+    assert len(lines) == 2 + 6  # los dos .pdf comparten línea
     import_sources(sources, tmp_path)
     assert (tmp_path / "data/raw/textos/d.pdf").is_file()
 
