@@ -18,9 +18,10 @@ from enlace.errors import EnlaceError, TrainingAbortedError
 from enlace.files import write_text
 from enlace.preflight.energy import Card
 from enlace.preflight.health import Health
-from enlace.preflight.measure import Instruments, measure
+from enlace.preflight.measure import measure
 from enlace.preflight.measurement import Failure, Outcome
 from enlace.preflight.probes import probe_health
+from enlace.preflight.rehearsal import Instruments
 from enlace.preflight.warmup import warm_up
 from enlace.process import die_with_parent
 

@@ -1,5 +1,6 @@
 """Qué checkpoints se conservan, cuántos llegan a convivir y cuánto disco piden."""
 
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -63,16 +64,39 @@ def is_save_time(step: int, train: TrainConfig) -> bool:
     return is_time(step, train.save_every, train) or is_milestone(step + 1, train)
 
 
-def saved_steps(config: Config) -> list[int]:
-    """Los pasos tras los que el bucle guarda un checkpoint."""
-    return [step + 1 for step in range(config.train.steps) if is_save_time(step, config.train)]
+def save_count(train: TrainConfig) -> int:
+    """Cuántas veces guarda el bucle un checkpoint, sin recorrer sus pasos."""
+    periods = [train.save_every, *_milestone_periods(train)]
+    return _count(train.steps, periods, {train.steps, *_branch_points(train)})
+
+
+def _milestone_count(train: TrainConfig) -> int:
+    return _count(train.steps, _milestone_periods(train), _branch_points(train))
+
+
+def _milestone_periods(train: TrainConfig) -> list[int]:
+    return [train.keep_every] if train.keep_every else []
+
+
+def _branch_points(train: TrainConfig) -> set[int]:
+    point = decay_start(train)
+    return {point} if is_branch_point(point, train) else set()
+
+
+def _count(steps: int, periods: list[int], extra: set[int]) -> int:
+    """Los pasos de 1 a `steps` que son múltiplos de algún periodo (como mucho dos) o de `extra`."""
+    multiples = sum(steps // period for period in periods)
+    if len(periods) > 1:
+        multiples -= steps // math.lcm(*periods)
+    return multiples + sum(
+        0 < step <= steps and all(step % period for period in periods) for step in extra
+    )
 
 
 def kept_checkpoints(config: Config) -> int:
     """Cuántos checkpoints llegan a convivir: los conservados y el que se está escribiendo."""
-    saved = saved_steps(config)
-    milestones = sum(is_milestone(step, config.train) for step in saved)
-    recent_and_best = min(config.train.keep_last + 1, len(saved) - milestones)
+    milestones = _milestone_count(config.train)
+    recent_and_best = min(config.train.keep_last + 1, save_count(config.train) - milestones)
     return milestones + recent_and_best + 1
 
 

@@ -8,20 +8,12 @@ from enlace.config.schema import Config
 from enlace.errors import CheckpointError, TrainingAbortedError
 from enlace.model.cost import flops_per_token, parameter_count
 from enlace.preflight.child import measured
-from enlace.preflight.measure import (
-    Instruments,
-    Rehearsal,
-    Steps,
-    disk_use,
-    measure,
-    measure_loading,
-    run_steps,
-    shards_bytes,
-)
+from enlace.preflight.measure import disk_use, measure, measure_loading, shards_bytes
 from enlace.preflight.measurement import Failure, Measurement, Outcome
+from enlace.preflight.rehearsal import Instruments, Rehearsal, Steps, run_steps
 from enlace.preflight.synthetic import SyntheticStream, synthetic_batch
 from enlace.preflight.verdict import judge
-from enlace.train.retention import kept_checkpoints, saved_steps
+from enlace.train.retention import is_save_time, kept_checkpoints, save_count
 from enlace.train.trainer import build_training, train_step
 from tests.data.builders import prepare, stories
 from tests.support import make_config
@@ -133,7 +125,9 @@ def test_los_checkpoints_que_conviven(
     changes: dict[str, object], saved: list[int], kept: int
 ) -> None:
     config = make_config(changes)
-    assert saved_steps(config) == saved
+    steps = range(config.train.steps)
+    assert [step + 1 for step in steps if is_save_time(step, config.train)] == saved
+    assert save_count(config.train) == len(saved)
     assert kept_checkpoints(config) == kept
 
 

@@ -6,7 +6,14 @@ import pytest
 
 from enlace.errors import CheckpointError
 from enlace.train.checkpoint import CHECKPOINTS, DIGEST
-from enlace.train.retention import check_room, prune
+from enlace.train.retention import (
+    check_room,
+    is_milestone,
+    is_save_time,
+    kept_checkpoints,
+    prune,
+    save_count,
+)
 from tests.support import make_config
 from tests.train.checkpoints import save_small, steps_in
 from tests.train.runs import SHORT, run_training
@@ -77,3 +84,23 @@ def test_un_run_terminado_no_pide_sitio(finished: Path, monkeypatch: pytest.Monk
     usage = type("Usage", (), {"free": 0})()
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert run_training(finished, make_config(SHORT)).step == SHORT["train.steps"]
+
+
+@pytest.mark.parametrize("steps", [20, 21, 24, 60])
+@pytest.mark.parametrize("save_every", [1, 4, 6, 7, 100])
+@pytest.mark.parametrize("keep_every", [0, 1, 6, 7, 9])
+def test_las_cuentas_de_checkpoints_son_las_de_recorrer_los_pasos(
+    steps: int, save_every: int, keep_every: int
+) -> None:
+    changes = {"steps": steps, "save_every": save_every, "keep_every": keep_every}
+    config = make_config({f"train.{name}": value for name, value in changes.items()})
+    saved = [step + 1 for step in range(steps) if is_save_time(step, config.train)]
+    milestones = sum(is_milestone(step, config.train) for step in saved)
+    others = min(config.train.keep_last + 1, len(saved) - milestones)
+    assert save_count(config.train) == len(saved)
+    assert kept_checkpoints(config) == milestones + others + 1
+
+
+def test_contar_checkpoints_no_depende_de_cuantos_pasos_haya() -> None:
+    config = make_config({"train.steps": 10**15, "train.save_every": 1, "train.keep_every": 1})
+    assert kept_checkpoints(config) == 10**15 + 1

@@ -30,7 +30,7 @@ from enlace.preflight.estimate.record import (
 from enlace.preflight.estimate.recorder import Trace
 from enlace.preflight.estimate.roofline import FASTEST, SLOWEST, Rates, StepTime, step_time
 from enlace.preflight.estimate.trace import TRACED_MICRO_BATCHES, trace_training
-from enlace.train.retention import kept_checkpoints, saved_steps
+from enlace.train.retention import kept_checkpoints, save_count
 
 GIB = 1 << 30
 CUDA_CONTEXT = 350 << 20
@@ -186,7 +186,7 @@ def _time(
         step = parts.step(config.accumulation)
     rows_per_evaluation = recipe.eval_tokens / (hardware.micro_batch * config.model.seq_len)
     evaluations = math.ceil(recipe.steps / recipe.eval_every)
-    saving = len(saved_steps(config)) * checkpoint_bytes(config.model) / _DISK_BYTES_PER_SECOND
+    saving = save_count(config.train) * checkpoint_bytes(config.model) / _DISK_BYTES_PER_SECOND
     computing = recipe.steps * step + evaluations * rows_per_evaluation * parts.evaluation
     speed = recipe.tokens_per_step / step
     low, high = SLOWEST, FASTEST
