@@ -76,5 +76,5 @@ IDENTIFIERS: tuple[tuple[re.Pattern[str], Callable[[str], bool], str], ...] = (
         is_dni,
         "[documento de identidad]",
     ),
-    (re.compile(r"(?<![\w.,-])\d(?:[ -]?\d){12,18}(?![\w-])"), is_card, "[tarjeta]"),
+    (re.compile(r"\d(?<![\w.,-]\d)(?:[ -]?\d){12,18}(?![\w-])"), is_card, "[tarjeta]"),
 )

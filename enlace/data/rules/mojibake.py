@@ -15,16 +15,18 @@ _UNLIKELY = (
     "\u00a1-\u00a9\u00ac-\u00af\u00b1-\u00b3\u00b5\u00b6\u00b8\u00b9\u00bc-\u00be‚ƒ„†‡ˆ‰ŠŒŽ˜™š›œžŸ"
 )
 _LEAD = "".join(chr(code) for code in range(0xC2, 0xF5) if chr(code) not in _SPANISH)
+# Todas las alternativas empiezan por un carácter de un mismo conjunto: la búsqueda salta de uno a
+# otro sin probar las cinco en cada letra.
 _SUSPICIOUS = re.compile(
-    "[\x80-\x9f]"
+    f"[\x80-\x9f{_LEAD}{_SPANISH}√¬├┬](?:(?<=[\x80-\x9f])"
     # Primer byte de una secuencia UTF-8 leído como letra, y detrás un byte de continuación.
-    f"|[{_LEAD}][\u00a0-\u00bf{_CP1252}]"
+    f"|(?<=[{_LEAD}])[\u00a0-\u00bf{_CP1252}]"
     # «CAFÉ»» también lo parece: tras una letra del español solo cuenta lo que nadie escribiría ahí.
-    f"|[{_SPANISH}][{_UNLIKELY}]"
+    f"|(?<=[{_SPANISH}])[{_UNLIKELY}]"
     # La «à», cuyo segundo byte es un espacio duro que alguien convirtió en espacio.
-    "|Ã "
+    "|(?<=Ã) "
     # Lo mismo leído como Mac Roman, o como cp437 y cp850.
-    "|[√¬][\u00a0-\u00ffÄ-∞]|[├┬][^\\s\x00-\x7f]"
+    "|(?<=[√¬])[\u00a0-\u00ffÄ-∞]|(?<=[├┬])[^\\s\x00-\x7f])"
 )
 
 

@@ -19,9 +19,8 @@ _EMAIL = re.compile(
     r"(?<![\w.+%-])[\w.+%-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,6}[A-Za-z]{2,24}(?![\w@])"
 )
 _LONG_NUMBER = re.compile(r"\d[\d .-]{5}")
-_PHONE = re.compile(
-    r"(?<![\w.,/€$+-])(?:\+ ?|00)?(?:\(\+?\d{1,4}\) ?)?\d[\d .()-]{5,20}\d(?![\w/%€$]|[.,-]\d)"
-)
+# Empieza por un conjunto de caracteres y no por una mirada atrás: así la búsqueda salta.
+_PHONE = re.compile(r"[+(\d](?<![\w.,/€$+-].)\+?[\d .()-]{5,26}\d(?![\w/%€$]|[.,-]\d)")
 _SAID = re.compile(
     r"\b(?:tel[eé]?f?|tel[eé]fonos?|tfno|tlfn?o?|fono|m[oó]vil|cel|celular|whatsapp|fax|contacto|"
     r"ll[aá]m\w{1,6}|comun[ií]\w{2,8})\b[^\w\n]{0,4}(?:\w{1,10}[^\w\n]{1,3}){0,3}$",
