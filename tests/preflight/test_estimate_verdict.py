@@ -7,7 +7,7 @@ from rich.console import Console
 from enlace.cards import profile_card
 from enlace.config.load import resolve
 from enlace.config.schema import Config
-from enlace.errors import ConfigError, HardwareError, PreflightError
+from enlace.errors import ConfigError, HardwareError, PreflightError, UnfinishedError
 from enlace.preflight.estimate.advice import Search
 from enlace.preflight.estimate.error import compare, estimate_error
 from enlace.preflight.estimate.estimate import GIB, estimate
@@ -188,6 +188,15 @@ def test_comparar_da_la_estimacion_de_lo_mismo_y_su_error(tiny: Estimate) -> Non
 
 def test_un_perfil_editado_para_otra_tarjeta_no_se_compara() -> None:
     assert compare(config({"hardware.dtype": "bf16"}), made_up()) is None
+
+
+def test_una_parada_mientras_se_compara_no_se_traga(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> Estimate:
+        raise UnfinishedError("interrumpido", 143)
+
+    monkeypatch.setattr("enlace.preflight.estimate.error.estimate", stopped)
+    with pytest.raises(UnfinishedError):
+        compare(config(), made_up())
 
 
 def test_en_cpu_un_micro_batch_enorme_se_extrapola_y_no_se_traza() -> None:

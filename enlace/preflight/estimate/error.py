@@ -2,7 +2,7 @@
 
 from enlace.cards import profile_card
 from enlace.config.schema import Config
-from enlace.errors import EnlaceError
+from enlace.errors import ConfigError, HardwareError
 from enlace.preflight.estimate.estimate import estimate
 from enlace.preflight.estimate.record import Comparison, Estimate, EstimateError
 from enlace.preflight.measurement import Measurement
@@ -21,7 +21,7 @@ def compare(config: Config, measurement: Measurement) -> Comparison | None:
     try:
         card = profile_card(config.hardware.name)
         guess = estimate(config, card, measurement.disk.free_bytes, advise=False)
-    except EnlaceError:
+    except (ConfigError, HardwareError):  # no EnlaceError: una señal de parada también lo es
         return None
     time = guess.time
     return Comparison(
