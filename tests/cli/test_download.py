@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from enlace.config.schema import DataConfig
+from enlace.config.yaml_io import dump_yaml, read_yaml
+from enlace.data.preparation import build_corpus
 from enlace.data.readers.blocks import read_lines
 from enlace.errors import ConfigError, DataError
 from enlace.files import sha256_file, write_json
 from enlace.workspace import download, hub, raw
 from enlace.workspace.download import download_all
 
+from .conftest import Project
 from .support_hub import text, with_downloads, write_hub
 
 PART = 1500
@@ -96,6 +99,31 @@ def test_las_conversaciones_llegan_enteras(root: Path, dataset: Path) -> None:
     chat = {"data.format": "chat", "data.tokenizer.kind": "bpe", "model.vocab_size": 400}
     lines = _lines(_bring(with_downloads(entry, **chat)))
     assert lines[3] == {"messages": [{"role": "user", "content": text(3)}]}
+
+
+def test_el_corpus_lee_lo_descargado_con_su_licencia(root: Path, dataset: Path) -> None:
+    changes = {"data.include": ["**/*"], "data.license_column": "license"}
+    data = with_downloads({"dataset": str(dataset)}, **changes)
+    report = build_corpus(_bring(data).parent, Path("corpus"), data)
+    assert report["read"]["documents"] == len(_FULL)
+    assert not report["dropped"]["unknown_format"]["documents"]
+    assert list(report["licenses"]) == ["ODC-By-1.0"]
+
+
+@pytest.mark.slow
+def test_con_dvc_de_verdad_queda_apuntado(project: Project, dataset: Path) -> None:
+    path = project.root / "params.yaml"
+    params = read_yaml(path)
+    data = with_downloads({"dataset": str(dataset)})
+    params["data"]["downloads"] = [entry.model_dump() for entry in data.downloads]
+    path.write_text(dump_yaml(params), encoding="utf-8")
+    text = project.ok("corpus", "--download")
+    assert "licencia ODC-By-1.0" in text
+    assert "está en data/raw/web: 81 documentos" in text
+    assert "A  data/raw.dvc" in project.git("status", "--porcelain")
+    assert "nfiles: 2" in (project.root / "data/raw.dvc").read_text()  # una parte y su manifiesto
+    assert "ya estaba en data/raw/web" in project.ok("corpus", "--download")
+    assert "quita --download" in project.refused("corpus", "--download", "x")
 
 
 @pytest.mark.parametrize("documents", [1, 10, 80])
