@@ -159,7 +159,7 @@ def test_una_copia_en_la_ruta_basta_si_es_el_contenido_pedido(own_root: Path) ->
     shutil.rmtree(store())
     shutil.rmtree(own_root / "checkpoints/state")
     shutil.copytree(own_root / "checkpoints/model", own_root / "checkpoints/state")
-    with pytest.raises(CheckpointError, match="train.init_sha256 pide"):
+    with pytest.raises(CheckpointError, match=r"train\.init_sha256 pide"):
         find_parent(child.train)
 
 
@@ -210,7 +210,7 @@ def test_el_contexto_y_theta_pueden_cambiar_con_los_pesos(own_root: Path) -> Non
 
 
 def test_con_el_estado_deben_quedar_pasos(own_root: Path) -> None:
-    with pytest.raises(CheckpointError, match="pon train.steps por encima de 5"):
+    with pytest.raises(CheckpointError, match=r"pon train\.steps por encima de 5"):
         _child(own_root, "checkpoints/state", {**SHORT, "train.steps": 5}, "all")
 
 
