@@ -56,8 +56,6 @@ class LanguageIdentifier:
         plain = clues.spanish >= max(rule.min_cues, clues.words * rule.min_cue_share)
         if plain and not count and _SPANISH in rule.keep:
             return Guess(_SPANISH, foreign=False)
-        if count >= max(rule.min_cues, clues.words * rule.min_cue_share):
-            return Guess("gl" if galician > asturian else "ast", foreign=True)
         scores = self._scores(text.lower())
         # El modelo toma por asturiano el español con pronombres detrás del verbo («casóse»).
         others = {
@@ -66,8 +64,11 @@ class LanguageIdentifier:
             if key not in rule.keep and (count or key != "ast")
         }
         mass = sum(others.values())
+        other = max(others, key=lambda key: others[key], default=UNKNOWN)
         if mass >= (rule.cued_probability if count else rule.min_probability):
-            return Guess(max(others, key=lambda key: others[key]), foreign=True)
+            return Guess(other, foreign=True)
+        if count >= max(rule.min_cues, clues.words * rule.min_cue_share):
+            return Guess("gl" if galician > asturian else "ast", foreign=True)
         return Guess(max(scores, key=lambda key: scores[key], default=UNKNOWN), foreign=False)
 
     def _scores(self, text: str) -> dict[str, float]:
