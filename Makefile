@@ -15,10 +15,11 @@ DEV := .venv/.enlace-dev
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
-export RUN SET SRC SEARCH YES
+export RUN SET SRC SEARCH YES DIR ROUNDS
 
-.PHONY: help setup setup-dev demo test check format preflight params check-params train evaluate \
-	exp corpus status logs stop report unlock prune accept-code push pull deps lock guard
+.PHONY: help setup setup-dev demo test bench-checkpoint check format preflight params \
+	check-params train evaluate exp corpus status logs stop report unlock prune accept-code push \
+	pull deps lock guard
 
 help: ## Enseña esta ayuda
 	@awk 'BEGIN {FS = ":.*## "} \
@@ -106,6 +107,9 @@ check: setup-dev ## Comprueba formato, estilo, tipos e imports
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q tests/test_ranks.py
+
+bench-checkpoint: setup-dev ## Mide lo que cuesta guardar un checkpoint; DIR=carpeta, ROUNDS=rondas
+	@exec $(BIN)/python -m tests.benchmarks.checkpoint_stall "$${DIR:-.enlace}" "$${ROUNDS:-5}"
 
 format: setup-dev ## Da formato al código
 	$(BIN)/python -m ruff check --fix-only

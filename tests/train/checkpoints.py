@@ -68,3 +68,12 @@ def rewrite_state(path: Path, state: dict[str, Any]) -> None:
 def read_raw_state(path: Path) -> dict[str, Any]:
     state: dict[str, Any] = json.loads((path / STATE).read_text(encoding="utf-8"))
     return state
+
+
+def flip(path: Path, bit: int) -> None:
+    """Cambia un bit de un fichero."""
+    with path.open("r+b") as stream:
+        stream.seek(bit // 8)
+        value = stream.read(1)[0]
+        stream.seek(bit // 8)
+        stream.write(bytes([value ^ (1 << bit % 8)]))

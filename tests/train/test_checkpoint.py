@@ -21,7 +21,7 @@ from enlace.train.checkpoint import (
 )
 from enlace.train.container import check_header
 from tests.support import make_config
-from tests.train.checkpoints import rewrite_state, save_small
+from tests.train.checkpoints import flip, rewrite_state, save_small
 from tests.train.runs import SHORT, last_checkpoint
 
 
@@ -122,3 +122,16 @@ def test_una_carpeta_renombrada_se_rechaza(tmp_path: Path) -> None:
     renamed = path.rename(path.with_name("step_00000002"))
     with pytest.raises(CheckpointError, match="le cambiaron el nombre"):
         read_state(renamed)
+
+
+@pytest.mark.parametrize("name", [MODEL, OPTIMIZER, STATE, DIGEST])
+def test_cada_byte_de_un_checkpoint_esta_vigilado(tmp_path: Path, name: str) -> None:
+    """Un bit de cada byte, cada vez otro, de un checkpoint diminuto."""
+    path = save_small(tmp_path, 1)
+    for byte in range((path / name).stat().st_size):
+        bit = 8 * byte + byte % 8
+        flip(path / name, bit)
+        with pytest.raises(CheckpointError):
+            verify_checkpoint(path)
+        flip(path / name, bit)
+    verify_checkpoint(path)
