@@ -9,6 +9,7 @@ misma forma se lee con el mismo código.
 import json
 import re
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -190,6 +191,7 @@ def _explain(error: Exception, download: DownloadConfig) -> str | None:
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub import errors as hub
     from pyarrow import ArrowException
+    from zstandard import ZstdError
 
     label, detail = _label(download), " ".join(str(error).split())[:200]
     if isinstance(error, hub.GatedRepoError) or _GATED.search(detail):
@@ -207,8 +209,6 @@ def _explain(error: Exception, download: DownloadConfig) -> str | None:
         return f"«{download.dataset}» no es un nombre de conjunto válido; revisa data.downloads"
     if isinstance(error, ValueError) and _CONFIGS.search(str(error)):
         return _unknown_subset(error, download)
-    if isinstance(error, ArrowException | EOFError):
-        return f"{label}: un fichero está dañado o cortado ({detail}); repite la orden"
     if isinstance(error, hub.OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE impide descargar; quítala del entorno y repite la orden"
     if _is_network(error):
@@ -218,6 +218,10 @@ def _explain(error: Exception, download: DownloadConfig) -> str | None:
         )
     if isinstance(error, FileNotFoundError):
         return f"{label}: falta un fichero ({detail}); revisa data.downloads"
+    # pyarrow y gzip dan también un OSError sin número; los del sistema lo llevan.
+    corrupt = isinstance(error, ArrowException | EOFError | zlib.error | ZstdError)
+    if corrupt or (isinstance(error, OSError) and error.errno is None):
+        return f"{label}: un fichero está dañado o cortado ({detail}); repite la orden"
     return None
 
 

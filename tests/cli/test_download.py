@@ -1,5 +1,6 @@
 """`make corpus` sin SRC: solo el texto, por partes enteras y con los mismos bytes tras un corte."""
 
+import gzip
 import json
 import shutil
 import signal
@@ -267,6 +268,30 @@ def test_un_dato_mal_puesto_se_nombra(
 ) -> None:
     with pytest.raises(DataError, match=said):
         _bring(with_downloads({"dataset": str(dataset)} | entry))
+    assert not Path("data").exists()
+
+
+@pytest.mark.parametrize(
+    ("subset", "damage"),
+    [
+        ("spa_Latn", lambda content: content[:-40]),
+        ("spa_Latn", lambda content: content[:100] + b"\0" * 400 + content[500:]),
+        ("spa_Lines", lambda content: content[:-40]),
+        ("spa_Lines", lambda content: b"x" + content),
+        ("spa_Lines", lambda content: content[:100] + b"\0" * 40 + content[140:]),
+        ("spa_Lines", lambda _: gzip.compress(b"[1, 2]\n")),
+        ("spa_Lines", lambda _: gzip.compress(b"{roto\n")),
+    ],
+)
+def test_un_fichero_danado_se_dice_y_no_deja_nada(
+    root: Path, tmp_path: Path, subset: str, damage: Callable[[bytes], bytes]
+) -> None:
+    dataset = write_hub(tmp_path / "conjunto", 30)
+    folder = {"spa_Latn": "data/spa_Latn/train", "spa_Lines": "data/lines"}[subset]
+    path = max((dataset / folder).iterdir())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match=r"dañado o cortado|no es un objeto JSON por línea"):
+        _bring(with_downloads({"dataset": str(dataset), "subset": subset}))
     assert not Path("data").exists()
 
 
