@@ -4,7 +4,6 @@ Importar este módulo no importa torch; lo que pesa se importa dentro de la orde
 """
 
 import itertools
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ import typer
 from enlace.config.load import PARAMS_FILE, load_config, resolve
 from enlace.config.messages import show
 from enlace.errors import ConfigError, EnlaceError, user_errors
-from enlace.workspace.project import become_dvc, find_root
+from enlace.workspace.lineage_commands import app as lineage_app
+from enlace.workspace.project import become_dvc, enter_project
 
 app = typer.Typer(
     name="enlace",
@@ -25,12 +25,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(lineage_app)
+
 Run = Annotated[str, typer.Argument(metavar="RUN", help="nombre de un fichero de configs/runs")]
 Settings = Annotated[
     str, typer.Option("--set", metavar='"k=v k=v"', help="cambios sobre el run, con espacios")
-]
-Target = Annotated[
-    str, typer.Argument(metavar="RUTA", help="carpeta de un checkpoint, un run o un modelo")
 ]
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
@@ -273,70 +272,6 @@ def accept_code() -> None:
 
 
 @app.command()
-def lineage(
-    path: Target,
-    as_json: Annotated[bool, typer.Option("--json", help="para programas")] = False,
-) -> None:
-    """Cuenta de dónde viene un checkpoint, un run o un modelo: texto, código, tramos y padres."""
-    from enlace.workspace.lineage import lineage_text
-
-    print(lineage_text(find_target(path), as_json))
-
-
-@app.command()
-def verify(
-    path: Target,
-    no_data: Annotated[bool, typer.Option("--no-data", help="sin releer datos ni caché")] = False,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="falla también si algo difiere o no se comprueba")
-    ] = False,
-) -> None:
-    """Recalcula todo lo que un checkpoint o modelo dice de sí y nombra lo que no coincide."""
-    from enlace.workspace.lineage import verify_lines
-
-    for line in verify_lines(find_target(path), Path(), not no_data, strict):
-        print(line)
-
-
-@app.command()
-def reproduce(
-    path: Target,
-    folder: Annotated[
-        str, typer.Option("--run", metavar="CARPETA", help="hacerlo ahora, en un clon nuevo ahí")
-    ] = "",
-) -> None:
-    """Escribe las órdenes que repiten un modelo desde un clon limpio, o las ejecuta."""
-    from enlace.workspace.lineage import reproduce_lines, reproduce_now
-
-    clone = Path(folder).absolute()
-    target = find_target(path)
-    if folder:
-        reproduce_now(target, Path(), clone, lambda text: print(f"» {text}", flush=True))
-        return
-    for line in reproduce_lines(target, Path(), "enlace-repetido"):
-        print(line)
-
-
-@app.command("restore-params")
-def restore_params(path: Target) -> None:
-    """Escribe params.yaml con la configuración de un checkpoint o modelo."""
-    from enlace.workspace.lineage import restore_params as restore
-
-    print(f"{PARAMS_FILE} es ahora el run {restore(find_target(path), Path())}")
-
-
-@app.command()
-def prune(
-    yes: Annotated[bool, typer.Option("--yes", help="borrar de verdad")] = False,
-) -> None:
-    """Enseña (y con --yes borra) los runs terminados cuyo modelo ya está a salvo."""
-    from enlace.workspace.prune import prune_lines
-
-    for line in prune_lines(enter_project(), yes):
-        print(line)
-
-
-@app.command()
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="TEXTO", help="principio que se continúa")],
     max_new_tokens: Annotated[int, typer.Option(min=1, help="tokens nuevos como mucho")] = 128,
@@ -361,22 +296,6 @@ def generate(
         seed=seed,
     )
     print(text)
-
-
-def enter_project() -> Path:
-    """Entra en la raíz del proyecto y la devuelve como ruta relativa, para mensajes cortos."""
-    os.chdir(find_root(Path.cwd()))
-    return Path()
-
-
-def find_target(given: str) -> Path:
-    """Entra en el proyecto y encuentra la carpeta que se pide."""
-    start = Path.cwd()
-    root = enter_project()
-
-    from enlace.workspace.lineage import locate
-
-    return locate(given, start, root)
 
 
 def print_differences(changes: list[tuple[str, Any, Any]]) -> None:

@@ -30,6 +30,12 @@ def find_root(start: Path) -> Path:
     )
 
 
+def enter_project() -> Path:
+    """Entra en la raíz del proyecto y la devuelve como ruta relativa, para mensajes cortos."""
+    os.chdir(find_root(Path.cwd()))
+    return Path()
+
+
 def dvc_environment() -> dict[str, str]:
     """El entorno para DVC: el Python de este entorno es el primero que encuentran las etapas."""
     environment = dict(os.environ)

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from enlace.backends import open_device
+from enlace.config.load import load_config
 from enlace.config.schema import Config
-from enlace.errors import CheckpointError
+from enlace.config.yaml_io import dump_yaml
+from enlace.errors import CheckpointError, ConfigError
 from enlace.files import sha256_file
 from enlace.progress import TrainLog
 from enlace.train.artifact import MODEL, TOKENIZER, Artifact, open_artifact
@@ -166,6 +168,14 @@ def test_una_copia_en_la_ruta_basta_si_es_el_contenido_pedido(own_root: Path) ->
 def test_una_ruta_que_no_existe_es_un_error_claro(own_root: Path) -> None:
     with pytest.raises(CheckpointError, match=r"nada.* no existe o no es una carpeta"):
         _child(own_root, "nada", LONG)
+
+
+def test_un_params_con_ruta_y_sin_resumen_no_se_lee(tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    values = make_config({"train.init_from": "checkpoints/state"}).model_dump(mode="json")
+    path.write_text(dump_yaml(values), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"sin train\.init_sha256.*make params"):
+        load_config(path)
 
 
 def test_un_padre_danado_no_se_guarda(own_root: Path) -> None:
