@@ -135,5 +135,6 @@ def test_las_reglas_de_serie_dejan_la_muestra_casi_como_esta(run: str) -> None:
     cleaned = [table.clean(document) for document in documents]
     assert len(documents) > 100
     assert [event for item in cleaned for event in item.events if event.kind != "changed"] == []
+    assert all(table.clean(item.document).events == () for item in cleaned if item.document)
     kept = sum(len(item.document.text) for item in cleaned if item.document)
     assert kept > 0.999 * sum(len(document.text) for document in documents)
