@@ -21,6 +21,9 @@ from enlace.train.checkpoint import MODEL, OPTIMIZER, checkpoint_dir, write_chec
 from enlace.train.retention import prune
 from enlace.train.snapshot import Camera, Snapshot
 
+WAIT_WORTH_SAYING = 1.0
+"""Segundos de espera al guardado anterior a partir de los cuales se avisa."""
+
 
 class CheckpointWriter:
     """Guarda los checkpoints de un run.
@@ -118,7 +121,7 @@ class CheckpointWriter:
         if not self._config.train.save_background:
             self._join()
         self.stall += time.perf_counter() - started
-        if waited > time.perf_counter() - started - waited:
+        if waited > WAIT_WORTH_SAYING:
             self._say(
                 f"aviso: el guardado del paso {state['step']} ha esperado {waited:.1f} s al "
                 "anterior; si se repite, sube train.save_every"

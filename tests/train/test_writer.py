@@ -89,7 +89,10 @@ def assert_set(event: threading.Event) -> None:
     assert event.wait(timeout=60)
 
 
-def test_hay_un_guardado_en_marcha_como_mucho(tmp_path: Path) -> None:
+def test_hay_un_guardado_en_marcha_como_mucho(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "WAIT_WORTH_SAYING", 0.05)
     bench, may_write = Bench(tmp_path, keep_last=3), threading.Event()
     bench.before_writing = lambda: assert_set(may_write)
     bench.save(1)
