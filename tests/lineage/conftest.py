@@ -46,7 +46,7 @@ def keep_in_cache(root: Path, folder: Path) -> str:
 def write_lock(root: Path, *folders: Path) -> None:
     """Un `dvc.lock` de las dos etapas de datos y de la de entrenar."""
     outs = {str(path): keep_in_cache(root, path) for path in folders}
-    stages = {
+    stages: dict[str, Any] = {
         "corpus": {"deps": {"data/sample": "f" * 32}, "outs": [CORPUS]},
         "tokenize": {"deps": {str(CORPUS): outs[str(CORPUS)]}, "outs": [TOKENIZER, SHARDS]},
         "pretrain": {"deps": {}, "outs": [path for path in folders if "check" in str(path)]},
