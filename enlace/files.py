@@ -179,8 +179,9 @@ def sha256_file(path: Path) -> str:
 def remove_temporaries(folder: Path, name: str = "*") -> list[Path]:
     """Borra los temporales que un corte dejó en `folder` y devuelve cuáles eran.
 
-    Con `name`, solo los de las escrituras de ese fichero o carpeta. Antes devuelve a su sitio la carpeta que se hubiera apartado sin llegar a sustituirla. Solo
-    puede llamarla quien tenga la carpeta para sí: se llevaría lo que otro proceso está escribiendo.
+    Con `name`, solo los de las escrituras de ese fichero o carpeta. Antes devuelve a su sitio la
+    carpeta que se hubiera apartado sin llegar a sustituirla. Solo puede llamarla quien tenga la
+    carpeta para sí: se llevaría lo que otro proceso está escribiendo.
     """
     if not folder.is_dir():
         return []

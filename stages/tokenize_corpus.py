@@ -1,7 +1,9 @@
 """Etapa tokenize: de documentos a tokenizador y shards."""
 
 from enlace.data.sharding import build_shards, build_tokenizer
+from enlace.files import write_text
 from enlace.paths import CORPUS, SHARDS, TOKENIZER
+from enlace.reports.tokenizer import tokenizer_markdown
 from enlace.train.parent import find_parent, inherit_tokenizer
 from stages.start import stage
 
@@ -11,7 +13,8 @@ def main() -> None:
     with stage("tokenize") as view:
         parent = find_parent(view.train)
         if parent is None:
-            build_tokenizer(CORPUS, TOKENIZER, view.data, view.model.vocab_size)
+            report = build_tokenizer(CORPUS, TOKENIZER, view.data, view.model.vocab_size)
+            write_text(TOKENIZER / "report.md", tokenizer_markdown(report))
         else:
             inherit_tokenizer(parent, TOKENIZER)
             print(f"tokenizador heredado de {parent.config.run_name}")

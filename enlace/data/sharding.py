@@ -26,6 +26,7 @@ from enlace.data.tokenizer import Tokenizer
 from enlace.data.vocabulary import build_tokenizer
 from enlace.data.workers import encode_ordered
 from enlace.errors import DataError
+from enlace.figures import number
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
 __all__ = ["build_shards", "build_tokenizer"]
@@ -35,10 +36,11 @@ _MEGABYTE = 1_000_000
 
 
 class _Size(NamedTuple):
-    """Lo que el informe del corpus dice de una parte: documentos y bytes UTF-8."""
+    """De una parte, según el informe del corpus: sus bytes UTF-8 y los de una época, con copias."""
 
     documents: int
     bytes: int
+    epoch_bytes: int
 
 
 def build_shards(
@@ -116,7 +118,9 @@ def _corpus_sizes(corpus_dir: Path) -> dict[str, _Size]:
     path = corpus_dir / "report.json"
     try:
         splits = json.loads(path.read_bytes())["splits"]
-        return {name: _Size(splits[name]["documents"], splits[name]["bytes"]) for name in SPLITS}
+        return {
+            name: _Size(*(int(splits[name][field]) for field in _Size._fields)) for name in SPLITS
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path} falta o no es un informe del corpus ({error!r}); vuelve a generarlo "
@@ -136,7 +140,7 @@ def _check_room(
     for split, size in sizes.items():
         for documents in islice(batches_of(read_corpus(corpus_dir, split)), 1):
             batch = encoder.encode(documents)
-            tokens = round(len(batch.ids) * size.bytes / max(1, batch.read_bytes))
+            tokens = round(len(batch.ids) * size.epoch_bytes / max(1, batch.read_bytes))
             if tokens > shard_tokens * MAX_SHARDS:
                 raise too_many_shards(shard_tokens, tokens)
             width = batch.ids.dtype.itemsize + (batch.mask is not None)
@@ -146,8 +150,8 @@ def _check_room(
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise DataError(
-            f"los shards ocuparán unos {needed / _MEGABYTE:.0f} MB y en el disco de {existing} "
-            f"quedan {free / _MEGABYTE:.0f}; libera espacio o usa otro disco"
+            f"los shards ocuparán unos {number(needed / _MEGABYTE, 0)} MB y en el disco de "
+            f"{existing} quedan {number(free / _MEGABYTE, 0)}; libera espacio o usa otro disco"
         )
 
 

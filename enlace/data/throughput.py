@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from enlace.progress import duration
+from enlace.figures import duration, number
 
 _MEGABYTE = 1_000_000
 _SECONDS_BETWEEN_LINES = 10.0
@@ -77,19 +77,20 @@ class Throughput:
             self._say(text)
 
     def describe(self) -> str:
-        """Lo hecho, la velocidad y lo que queda: «120 de 480 MB · 40.0 MB/s · quedan 9 s»."""
+        """Lo hecho, la velocidad y lo que queda: «120,0 de 480,0 MB · 40,0 MB/s · quedan 9 s»."""
         seconds = self._now() - self._started
         parts = [f"{_megabytes(self.done)} de {_megabytes(self._total)} MB"]
         if seconds > 0 and self.done:
             speed = self.done / seconds
-            parts.append(f"{speed / _MEGABYTE:.1f} MB/s")
-            parts.append(f"quedan {duration(max(0, self._total - self.done) / speed)}")
+            parts.append(f"{_megabytes(speed)} MB/s")
+            if self.done < self._total:
+                parts.append(f"quedan {duration((self._total - self.done) / speed)}")
         return " · ".join(parts)
 
     def _summary(self) -> str:
         seconds = self._now() - self._started
         text = f"{_megabytes(self.done)} MB en {duration(seconds)}"
-        return text if seconds <= 0 else f"{text} ({self.done / seconds / _MEGABYTE:.1f} MB/s)"
+        return text if seconds <= 0 else f"{text} ({_megabytes(self.done / seconds)} MB/s)"
 
     def _say(self, text: str) -> None:
         try:
@@ -98,5 +99,5 @@ class Throughput:
             self._console.quiet = True
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / _MEGABYTE:,.1f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+def _megabytes(size: float) -> str:
+    return number(size / _MEGABYTE, 1)

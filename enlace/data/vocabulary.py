@@ -1,13 +1,13 @@
 """La etapa del tokenizador: elige la muestra, entrena, mide y guarda."""
 
 import re
-from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from enlace.config.schema import DataConfig
-from enlace.data.corpus import read_corpus
+from enlace.data.sampling import Group, SampledText, sample_texts
 from enlace.data.tokenizer import (
     ByteTokenizer,
     TextTokenizer,
@@ -16,15 +16,18 @@ from enlace.data.tokenizer import (
     train_bpe,
 )
 from enlace.errors import DataError
-from enlace.files import atomic_dir, write_json
+from enlace.files import atomic_dir, remove_temporaries, write_json
 
-TOKENIZER_REPORT_VERSION = 1
+TOKENIZER_REPORT_VERSION = 2
 _MEGABYTE = 1_000_000
-# La muestra se elige por los bits 64–79 del id: los 64 primeros ya decidieron el reparto.
-_BIN_DIGITS = slice(16, 20)
-_BINS = 1 << 16
 _MEASURED_BYTES = 4 * _MEGABYTE
 _WORD = re.compile(r"\w+")
+# Palabras corrientes, largas, con tildes, con pronombres pegados y nombres: se ve cómo las parte.
+_EXAMPLES = (
+    "casa", "años", "canción", "también", "ciudad", "gobierno", "corazón", "caminábamos",
+    "dígaselo", "averiguáis", "pingüino", "ñandú", "desarrollo", "electricidad",
+    "descubrimiento", "internacionalización", "Extremadura", "Íñigo", "1936", "¿Quién",
+)  # fmt: skip
 
 
 def build_tokenizer(
@@ -32,13 +35,15 @@ def build_tokenizer(
 ) -> dict[str, Any]:
     """Entrena (o, con bytes, declara) el tokenizador en `tokenizer_dir` y devuelve su informe.
 
-    El informe mide sobre la parte de validación: bytes por token y tokens por palabra.
+    El informe mide sobre una muestra de validación, con todos los orígenes y géneros: bytes por
+    token y tokens por palabra.
 
     Raises:
         DataError: falta el corpus, o el vocabulario no vale para el tipo de tokenizador.
     """
+    remove_temporaries(tokenizer_dir.parent, tokenizer_dir.name)
     tokenizer: TextTokenizer | ByteTokenizer
-    trained_bytes = 0
+    counter = _Counter()
     if data.tokenizer.kind == "byte":
         tokenizer = ByteTokenizer()
         if vocab_size != tokenizer.vocab_size:
@@ -48,17 +53,18 @@ def build_tokenizer(
             )
     else:
         budget = max(1, round(data.tokenizer.train_megabytes * _MEGABYTE))
-        counter = _Counter(sample_texts(corpus_dir, budget))
-        tokenizer = TextTokenizer(train_bpe(counter, vocab_size, data.tokenizer.min_frequency))
-        trained_bytes = counter.bytes
+        texts = counter.count(sample_texts(corpus_dir, "train", budget))
+        tokenizer = TextTokenizer(train_bpe(texts, vocab_size, data.tokenizer.min_frequency))
     report = {
         "version": TOKENIZER_REPORT_VERSION,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
         "model_vocab_size": vocab_size,
         "fingerprint": tokenizer.fingerprint,
-        "trained_bytes": trained_bytes,
-        "validation": measure(tokenizer, corpus_dir),
+        "trained_bytes": sum(counter.bytes.values()),
+        "sample": counter.rows(),
+        **measure(tokenizer, sample_texts(corpus_dir, "val", _MEASURED_BYTES)),
+        "examples": [split_word(tokenizer, word) for word in _EXAMPLES],
         "warnings": _warnings(tokenizer, vocab_size),
     }
     with atomic_dir(tokenizer_dir) as folder:
@@ -67,41 +73,52 @@ def build_tokenizer(
     return report
 
 
-def sample_texts(corpus_dir: Path, budget: int) -> Iterator[str]:
-    """Textos de entrenamiento hasta `budget` bytes UTF-8, elegidos por el hash de su contenido.
-
-    Dos pasadas y memoria constante: la primera suma bytes por casilla de hash, y la segunda toma
-    enteras las casillas que caben y parte de la siguiente. El último texto se corta por un
-    carácter. No depende del orden de los documentos salvo en esa última casilla.
-    """
-    sizes = array("Q", bytes(8 * _BINS))
-    for document in read_corpus(corpus_dir, "train"):
-        sizes[_bin(document.id)] += len(document.text.encode("utf-8"))
-    whole, boundary = 0, 0
-    while boundary < _BINS and whole + sizes[boundary] <= budget:
-        whole += sizes[boundary]
-        boundary += 1
-    left = budget - whole
-    for document in read_corpus(corpus_dir, "train"):
-        position = _bin(document.id)
-        if position < boundary:
-            yield document.text
-        elif position == boundary and left:
-            content = document.text.encode("utf-8")[:left]
-            left -= len(content)
-            yield content.decode("utf-8", errors="ignore")
+def measure(tokenizer: Tokenizer, texts: Iterable[SampledText]) -> dict[str, Any]:
+    """Bytes por token y tokens por palabra: de todo («validation»), por origen y por género."""
+    totals: dict[Group, Counter[str]] = {}
+    for text, group in texts:
+        counts = totals.setdefault(group, Counter())
+        counts["bytes"] += len(text.encode("utf-8"))
+        counts["tokens"] += len(tokenizer.encode(text))
+        counts["words"] += len(_WORD.findall(text))
+    report: dict[str, Any] = {"validation": _ratios(sum(totals.values(), Counter()))}
+    for place, name in enumerate(("origins", "genres")):
+        groups: dict[str, Counter[str]] = {}
+        for group, counts in totals.items():
+            groups.setdefault(group[place], Counter()).update(counts)
+        report[name] = [{"name": key} | _ratios(groups[key]) for key in sorted(groups)]
+    return report
 
 
-def measure(tokenizer: Tokenizer, corpus_dir: Path) -> dict[str, float | int]:
-    """Bytes por token y tokens por palabra en los primeros megabytes de validación."""
-    size = tokens = words = 0
-    for document in read_corpus(corpus_dir, "val"):
-        text = document.text[: _MEASURED_BYTES - size]
-        size += len(text.encode("utf-8"))
-        tokens += len(tokenizer.encode(text))
-        words += len(_WORD.findall(text))
-        if size >= _MEASURED_BYTES:
-            break
+def split_word(tokenizer: Tokenizer, word: str) -> dict[str, Any]:
+    """Cómo queda una palabra tras un espacio; un trozo de carácter, por su id («‹180›»)."""
+    pieces = []
+    for identifier in tokenizer.encode(f" {word}"):
+        piece = tokenizer.decode([identifier])
+        pieces.append(piece if "\ufffd" not in piece else f"‹{identifier}›")
+    return {"word": word, "pieces": pieces}
+
+
+class _Counter:
+    """Cuenta los bytes de cada grupo según los consume el entrenador."""
+
+    def __init__(self) -> None:
+        self.bytes: Counter[Group] = Counter()
+
+    def count(self, texts: Iterable[SampledText]) -> Iterator[str]:
+        for text, group in texts:
+            self.bytes[group] += len(text.encode("utf-8"))
+            yield text
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [
+            {"origin": group[0], "genre": group[1], "bytes": self.bytes[group]}
+            for group in sorted(self.bytes)
+        ]
+
+
+def _ratios(counts: "Counter[str]") -> dict[str, float | int]:
+    size, tokens, words = counts["bytes"], counts["tokens"], counts["words"]
     return {
         "bytes": size,
         "tokens": tokens,
@@ -109,23 +126,6 @@ def measure(tokenizer: Tokenizer, corpus_dir: Path) -> dict[str, float | int]:
         "bytes_per_token": round(size / max(1, tokens), 4),
         "tokens_per_word": round(tokens / max(1, words), 4),
     }
-
-
-class _Counter:
-    """Cuenta los bytes de los textos según los consume el entrenador."""
-
-    def __init__(self, texts: Iterator[str]) -> None:
-        self._texts = texts
-        self.bytes = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for text in self._texts:
-            self.bytes += len(text.encode("utf-8"))
-            yield text
-
-
-def _bin(identifier: str) -> int:
-    return int(identifier[_BIN_DIGITS], 16)
 
 
 def _warnings(tokenizer: Tokenizer, vocab_size: int) -> list[str]:

@@ -80,7 +80,7 @@ def prepare(texts: list[Path], corpus: Path) -> tuple[int, int]:
     import zstandard
 
     corpus.mkdir()
-    sizes = {split: {"documents": 0, "bytes": 0} for split in SPLITS}
+    sizes = {split: {"documents": 0, "bytes": 0, "epoch_bytes": 0} for split in SPLITS}
     streams = {
         split: zstandard.ZstdCompressor(level=3).stream_writer(
             (corpus / f"{split}.jsonl.zst").open("wb")
@@ -98,7 +98,8 @@ def prepare(texts: list[Path], corpus: Path) -> tuple[int, int]:
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n"
         streams[split].write(line.encode("utf-8"))
         sizes[split]["documents"] += 1
-        sizes[split]["bytes"] += len(text.encode("utf-8"))
+        for field in ("bytes", "epoch_bytes"):
+            sizes[split][field] += len(text.encode("utf-8"))
     for stream in streams.values():
         stream.close()
     (corpus / "report.json").write_text(json.dumps({"splits": sizes}), encoding="utf-8")
