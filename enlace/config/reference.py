@@ -26,6 +26,7 @@ RULES = (
     "`data.evaluation.max_new_tokens` deja sitio en `model.seq_len` a un token del principio (con "
     "bytes, al principio más largo entero).",
     "`train.fp16_init_scale` no es menor que `train.fp16_min_scale`.",
+    "`train.max_spikes` no pasa de la mitad de `train.spike_window`, si no es 0.",
 )
 """Reglas que cruzan claves; `tests/config/test_reference.py` tiene un contraejemplo de cada una."""
 

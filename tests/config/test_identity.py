@@ -48,6 +48,18 @@ OPERATIONAL = {
     "train.save_retries",
     "train.save_retry_seconds",
     "train.max_failed_saves",
+    "train.spike_window",
+    "train.spike_threshold",
+    "train.spike_min_deviation",
+    "train.max_spikes",
+    "train.rewind",
+    "train.max_rewinds",
+    "train.rewind_skip",
+    "train.max_hours",
+    "train.min_free_megabytes",
+    "train.on_finish",
+    "train.on_fail",
+    "train.hook_seconds",
     "data.name",
     "data.downloads",
     "data.workers",
@@ -93,6 +105,8 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "train.optimizer": ({}, None),
     "train.schedule": ({}, "cosine"),
     "train.decay_shape": ({}, "sqrt"),
+    "train.on_finish": ({}, ["true"]),
+    "train.on_fail": ({}, ["true"]),
     "data.source": ({}, "data/raw"),
     "data.format": (BPE, "chat"),
     "data.on_bad_bytes": ({}, "fail"),
@@ -147,7 +161,7 @@ def test_identidad_dorada() -> None:
         "eb2e96da0f6742d81e25eab5acc912dc7b996f7c83d7a6e37d6b9497b3683fa2"
     )
     assert make_config().fingerprint() == (
-        "5cadfaf7a61600c5f1c60549fb3ec36dc932910626e1dd0b1919239014e67d98"
+        "23dd1733449be908837ce215a9b0e094fd62d57f74c2d5bfd1280b897651d3c2"
     )
 
 

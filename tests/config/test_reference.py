@@ -26,6 +26,7 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
         | {"data.evaluation.max_new_tokens": 32},
     ],
     "no es menor que `train.fp16_min_scale`": [{"train.fp16_init_scale": 0.5}],
+    "no pasa de la mitad de `train.spike_window`": [{"train.max_spikes": 5}],
     "Con `hardware.device: cpu`": [{"hardware.sdpa_backend": "mem_efficient"}],
     "`hardware.preflight.min_activation_bits`": [{"hardware.preflight.warn_activation_bits": 0.5}],
     "`hardware.preflight.max_skip_rate`": [{"hardware.preflight.warn_skip_rate": 0.02}],
