@@ -8,8 +8,9 @@ import pytest
 from enlace.data.corpus import read_corpus
 from enlace.data.preparation import build_corpus
 from enlace.data.tokenizer import load_tokenizer
-from enlace.data.vocabulary import build_tokenizer, sample_texts
+from enlace.data.vocabulary import build_tokenizer
 from enlace.errors import DataError
+from enlace.reports.tokenizer import tokenizer_markdown
 from tests.data.builders import bpe, folder_bytes, stories, write_tree
 from tests.support import make_config
 
@@ -18,27 +19,6 @@ def _corpus(folder: Path, count: int = 40) -> Path:
     write_tree(folder / "src", stories(count))
     build_corpus(folder / "src", folder / "corpus", make_config().data)
     return folder / "corpus"
-
-
-def test_la_muestra_respeta_el_presupuesto_y_no_mira_la_validacion(tmp_path: Path) -> None:
-    corpus = _corpus(tmp_path)
-    train = {document.text for document in read_corpus(corpus, "train")}
-    total = sum(len(text.encode()) for text in train)
-    assert set(sample_texts(corpus, total)) == train
-    for budget in (1, 777, total // 2, total - 1):
-        sample = list(sample_texts(corpus, budget))
-        size = sum(len(text.encode()) for text in sample)
-        assert budget - 3 <= size <= budget  # el corte pierde, como mucho, parte de un carácter
-        assert all(any(text.startswith(piece) for text in train) for piece in sample)
-
-
-def test_al_crecer_el_presupuesto_la_muestra_solo_gana_textos(tmp_path: Path) -> None:
-    corpus = _corpus(tmp_path)
-    train = {document.text for document in read_corpus(corpus, "train")}
-    small = set(sample_texts(corpus, 4000)) & train
-    large = set(sample_texts(corpus, 12000)) & train
-    assert small
-    assert small < large
 
 
 def test_el_tokenizador_se_entrena_igual_dos_veces_y_se_mide(tmp_path: Path) -> None:
@@ -52,6 +32,16 @@ def test_el_tokenizador_se_entrena_igual_dos_veces_y_se_mide(tmp_path: Path) -> 
     texts = [document.text for document in read_corpus(corpus, "val")]
     tokens = sum(len(tokenizer.encode(text)) for text in texts)
     measured = report["validation"]
+    assert [row | {"name": ""} for row in report["genres"]] == [{"name": ""} | measured]
+    assert sum(row["bytes"] for row in report["sample"]) == report["trained_bytes"]
+    for example in report["examples"]:
+        joined = tokenizer.decode(tokenizer.encode(f" {example['word']}"))
+        assert joined == f" {example['word']}"
+        if not any("‹" in piece for piece in example["pieces"]):
+            assert "".join(example["pieces"]) == joined
+    page = tokenizer_markdown(report)
+    assert "Por género" in page
+    assert "dígaselo" in page
     assert measured["tokens"] == tokens
     assert measured["bytes_per_token"] == round(sum(len(t.encode()) for t in texts) / tokens, 4)
     assert measured["tokens_per_word"] > 1
