@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export RUN SET SRC SEARCH YES DIR ROUNDS
 
 .PHONY: help setup setup-dev demo test bench-checkpoint check format preflight params \
-	check-params train evaluate exp corpus status logs stop report unlock prune accept-code push \
+	check-params bench-corpus train evaluate exp corpus status logs stop report unlock prune accept-code push \
 	pull deps lock guard
 
 help: ## Enseña esta ayuda
@@ -110,6 +110,11 @@ check: setup-dev ## Comprueba formato, estilo, tipos e imports
 
 bench-checkpoint: setup-dev ## Mide lo que cuesta guardar un checkpoint; DIR=carpeta, ROUNDS=rondas
 	@exec $(BIN)/python -m tests.benchmarks.checkpoint_stall "$${DIR:-.enlace}" "$${ROUNDS:-5}"
+
+bench-corpus: setup-dev ## Mide del texto a los shards frente a otros: make bench-corpus TEXTS="a.jsonl.gz …"
+	@test -n "$(TEXTS)" || { echo "enlace: faltan ficheros; ejemplo: make bench-corpus TEXTS=textos.jsonl.gz" >&2; exit 2; }
+	@$(BIN)/python -c 'import tiktoken' || { echo "enlace: falta tiktoken; .venv/bin/python -m pip install tiktoken" >&2; exit 2; }
+	@exec $(BIN)/python -m tests.benchmarks.corpus_throughput $(TEXTS)
 
 format: setup-dev ## Da formato al código
 	$(BIN)/python -m ruff check --fix-only
