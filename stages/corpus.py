@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.paths import CORPUS, CORPUS_REPORT
 from enlace.reports.corpus import write_corpus_report
 from stages.start import stage

@@ -14,7 +14,7 @@ import pytest
 
 from enlace.config.schema import DataConfig
 from enlace.config.yaml_io import dump_yaml, read_yaml
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.readers.blocks import read_lines
 from enlace.errors import ConfigError, DataError
 from enlace.files import sha256_file, write_json

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from enlace.config.schema import Config, DataConfig
 from enlace.data.documents import Document, Rejection
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.readers import iterate_records, parse_record
 from enlace.data.sharding import build_shards
 from enlace.data.vocabulary import build_tokenizer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from enlace.data.corpus import corpus_file, read_corpus
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.errors import DataError
 from tests.data.builders import conversations, folder_bytes, stories, write_tree
 from tests.support import make_config

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.dedup import (
+from enlace.data.duplicates.resolve import (
     CONTAINED,
     EXACT,
     KEPT,
@@ -18,8 +18,8 @@ from enlace.data.dedup import (
     resolve,
     similarity,
 )
-from enlace.data.shingles import ngram_hashes, word_hashes
-from enlace.data.signatures import sign
+from enlace.data.duplicates.shingles import ngram_hashes, word_hashes
+from enlace.data.duplicates.signatures import sign
 from tests.data.builders import sentences
 
 _CONFIG = DedupConfig(
@@ -217,7 +217,7 @@ def test_los_ngramas_repetidos_se_cuentan_por_partes_igual(
     texts = [sentences(30, seed) for seed in range(12)]
     texts += [f"{texts[n]} {texts[n + 1]}" for n in range(6)]
     whole = _resolve(texts)
-    monkeypatch.setattr("enlace.data.passages._AT_ONCE", 50)
+    monkeypatch.setattr("enlace.data.duplicates.passages._AT_ONCE", 50)
     parts = _resolve(texts)
     assert CONTAINED in whole.verdicts
     assert whole.verdicts.tolist() == parts.verdicts.tolist()

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from enlace.data.pool import ordered_map
+from enlace.data.preparation.pool import ordered_map
 from enlace.errors import DataError
 
 

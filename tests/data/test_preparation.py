@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 
 from enlace.config.views import View, declared_params
-from enlace.data.batches import batches_of_records
+from enlace.data.preparation.batches import batches_of_records
 from enlace.data.corpus import read_corpus
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.readers import RawRecord
 from enlace.errors import DataError
 from tests.data.builders import Prose, folder_bytes, sentences, stories, write_tree
@@ -186,7 +186,7 @@ def test_sin_sitio_en_el_disco_no_se_empieza(
 ) -> None:
     write_tree(tmp_path / "src", stories(40))
     full = type("Usage", (), {"free": 100})
-    monkeypatch.setattr("enlace.data.preparation.shutil.disk_usage", lambda _: full)
+    monkeypatch.setattr("enlace.data.preparation.build.shutil.disk_usage", lambda _: full)
     with pytest.raises(
         DataError, match=r"hacen falta unos .*KiB.*100.bytes libres; libera espacio"
     ):

@@ -9,7 +9,7 @@ import pytest
 
 from enlace.data.corpus import read_corpus
 from enlace.data.documents import Document
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.readers import RawRecord, iterate_records, parse_record
 from enlace.data.readers.blocks import read_lines
 from enlace.data.rules.table import RuleTable

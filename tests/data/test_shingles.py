@@ -6,7 +6,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enlace.data.shingles import mix, ngram_hashes, word_hashes
+from enlace.data.duplicates.shingles import mix, ngram_hashes, word_hashes
 
 _WORDS = st.lists(st.text("abcñáé", min_size=1, max_size=4), max_size=12)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from enlace.data.corpus import read_corpus
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.tokenizer import load_tokenizer
 from enlace.data.vocabulary import build_tokenizer
 from enlace.errors import DataError

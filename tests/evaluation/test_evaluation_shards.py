@@ -7,7 +7,7 @@ import torch
 
 from enlace.config.schema import Config
 from enlace.data.index import read_index
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.data.sharding import build_shards
 from enlace.data.streams import validation_batches
 from enlace.data.tokenizer import Tokenizer, load_tokenizer

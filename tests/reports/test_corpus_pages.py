@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from enlace.data.preparation import build_corpus
+from enlace.data.preparation.build import build_corpus
 from enlace.reports import markdown
 from enlace.reports.corpus import corpus_html, corpus_markdown, write_corpus_report
 from enlace.reports.corpus_words import KINDS, RULES

@@ -12,8 +12,8 @@ import numpy.typing as npt
 import rensa
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.passages import Passages, sample
-from enlace.data.shingles import Hashes, mix, ngram_hashes
+from enlace.data.duplicates.passages import Passages, sample
+from enlace.data.duplicates.shingles import Hashes, mix, ngram_hashes
 
 Signatures = npt.NDArray[np.uint32]
 

@@ -19,7 +19,7 @@ from enlace.config.schema import DataConfig
 from enlace.data.formats import COMPRESSIONS, format_of
 from enlace.data.readers.blocks import read_lines
 from enlace.data.selection import select_files
-from enlace.data.shingles import Hashes, ngram_hashes, word_hashes
+from enlace.data.duplicates.shingles import Hashes, ngram_hashes, word_hashes
 from enlace.errors import DataError
 
 SHORTEST = 6

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.passages import Passages, find_contained
-from enlace.data.shingles import Hashes
-from enlace.data.signatures import Signatures
-from enlace.data.union import DisjointSets, Indices
+from enlace.data.duplicates.passages import Passages, find_contained
+from enlace.data.duplicates.shingles import Hashes
+from enlace.data.duplicates.signatures import Signatures
+from enlace.data.duplicates.union import DisjointSets, Indices
 
 KEPT, EXACT, NEAR, CONTAINED = 0, 1, 2, 3
 

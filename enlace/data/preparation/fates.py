@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
-from enlace.data.dedup import KEPT, Resolution
+from enlace.data.duplicates.resolve import KEPT, Resolution
 from enlace.data.identity import validation_limit
-from enlace.data.shingles import Hashes, mix
+from enlace.data.duplicates.shingles import Hashes, mix
 
 _WEIGHT_SALT = np.uint64(0x5745494748540001)
 

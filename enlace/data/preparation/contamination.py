@@ -6,8 +6,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from enlace.data.evaluation_texts import SHORTEST, read_table
-from enlace.data.shingles import Hashes, ngram_hashes
+from enlace.data.preparation.evaluation_texts import SHORTEST, read_table
+from enlace.data.duplicates.shingles import Hashes, ngram_hashes
 
 _FILTER_BITS = 22
 

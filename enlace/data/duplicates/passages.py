@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.shingles import Hashes
-from enlace.data.union import Indices
+from enlace.data.duplicates.shingles import Hashes
+from enlace.data.duplicates.union import Indices
 
 LEAST = 8
 """N-gramas de la muestra sin los que un documento no se juzga: es demasiado corto."""

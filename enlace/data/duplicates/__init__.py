@@ -1,0 +1,1 @@
+"""Repetidos: iguales, casi iguales y contenidos unos en otros."""

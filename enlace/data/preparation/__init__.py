@@ -1,0 +1,1 @@
+"""La etapa del corpus: leer, limpiar, quitar repetidos, repartir y contarlo."""
