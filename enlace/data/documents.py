@@ -12,6 +12,13 @@ class Turn(NamedTuple):
     content: str
 
 
+class Damage(NamedTuple):
+    """Los bytes dañados que el lector quitó o arregló de un texto: cuántos, y dónde el primero."""
+
+    bytes: int
+    detail: str
+
+
 class Document(NamedTuple):
     """Un documento con su procedencia.
 
@@ -19,6 +26,7 @@ class Document(NamedTuple):
     está vacío en el texto corrido; en una conversación, `text` es el contenido de los turnos
     separado por saltos de línea. `origin` es el nombre de la entrada de `data.sources`, o el de la
     primera carpeta, o «general»; `genre` y `license`, los del registro o la licencia de la entrada.
+    `damage`, lo que el lector tuvo que arreglar para leerlo.
     """
 
     text: str
@@ -27,6 +35,7 @@ class Document(NamedTuple):
     origin: str = ""
     genre: str = ""
     license: str = ""
+    damage: Damage | None = None
 
 
 class Rejection(NamedTuple):

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from enlace.data.duplicates.shingles import word_hashes
 from enlace.data.preparation.contamination import Searcher
 from enlace.data.preparation.evaluation_texts import SHORTEST, EvaluationTexts, index_evaluation
-from enlace.data.duplicates.shingles import word_hashes
 from enlace.errors import DataError
 from tests.data.builders import Prose, sentences, write_tree
 from tests.support import make_config

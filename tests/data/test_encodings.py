@@ -134,3 +134,20 @@ def test_la_nota_distingue_el_texto_de_su_mala_lectura() -> None:
     assert spanish_score("solo ascii") == 1.0
     for wrong in ("mac_roman", "cp850"):
         assert spanish_score(_TEXT.encode(wrong, "ignore").decode("cp1252", "ignore")) < 0.5
+
+
+def test_unos_pocos_bytes_danados_se_arreglan_y_se_cuentan(tmp_path: Path) -> None:
+    prose = sentences(120, 7)
+    spoiled = prose.encode().replace("ñ".encode(), b"\xf1", 1) + b" fin\xff\xc3."
+    plain = ("Sin una tilde en todo el texto que se lee. " * 60).encode() + b"\xfe"
+    write_tree(
+        tmp_path,
+        {"a.txt": spoiled, "b.txt": plain, "corto.txt": "Ñandú, ¿más? ".encode() + b"\xff"},
+    )
+    documents, rejections = read_all(tmp_path, on_bad_bytes="detect")
+    assert [d.text for d in documents[:2]] == [prose + " fin.", plain[:-1].decode()]
+    assert [d.damage.bytes if d.damage else 0 for d in documents[:2]] == [3, 1]
+    assert documents[0].damage is not None
+    assert f"byte 0xF1 en la posición {spoiled.index(0xF1)}" in documents[0].damage.detail
+    assert [(r.rule, r.source) for r in rejections] == [("bad_bytes", "corto.txt")]
+    assert {r.source for r in read_all(tmp_path)[1]} == {"a.txt", "b.txt", "corto.txt"}

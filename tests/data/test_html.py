@@ -14,7 +14,7 @@ _PAGE = """<!DOCTYPE html><html lang="es"><head><title>No sale</title><style>.a{
 <article><header><h1>La huerta de la ma&ntilde;ana</h1></header>
 <p>La abuela reg&oacute; los tomates &mdash;dijo que as&iacute; beben mejor&#8212;.</p>
 <h2>Qu&eacute; se planta</h2>
-<p>En abril, &laquo;tomates&raquo;; <span class="quote">&ldquo;&iquest;y pimientos?&rdquo;</span></p>
+<p>En abril, &laquo;tomates&raquo;; <span class="q">&ldquo;&iquest;y pimientos?&rdquo;</span></p>
 <ul class="menu-del-dia"><li>Tomate</li><li>Pimiento</li></ul>
 <p hidden>Esto no se ve.</p><p>Y ya está.</p>
 <table><tr><td>Abril</td><td>Tomate</td></tr></table></article>

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(not _MESSY.is_dir(), reason="falta ../shared/dat
 
 _DOCUMENTS = {
     "bom_galdos_teatro.txt": 1,
+    "con_nulos.txt": 1,
     "cp1252_crlf.txt": 1,
     "frontmatter_ley.md": 1,
     "html_gimp.html": 1,
@@ -23,7 +24,6 @@ _DOCUMENTS = {
     "muestra_wiki.parquet": 800,
 }
 _REJECTIONS = {
-    "con_nulos.txt": "bad_bytes",
     "linea_unica_mlqa.json": "bad_record",
     "refranes.fortunes": "unknown_format",
     "solo_espacios.txt": "empty",

@@ -12,8 +12,8 @@ import pytest
 from rich.console import Console
 
 from enlace.config.views import View, declared_params
-from enlace.data.preparation.batches import batches_of_records
 from enlace.data.corpus import read_corpus
+from enlace.data.preparation.batches import batches_of_records
 from enlace.data.preparation.build import build_corpus
 from enlace.data.readers import RawRecord
 from enlace.errors import DataError

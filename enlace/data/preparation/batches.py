@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
-from enlace.data.preparation.contamination import Hit, Searcher
 from enlace.data.documents import Document, Rejection
+from enlace.data.duplicates.shingles import Hashes, word_hashes
+from enlace.data.duplicates.signatures import Signed, sign
 from enlace.data.identity import document_id
+from enlace.data.preparation.contamination import Hit, Searcher
+from enlace.data.preparation.tallies import Tallies
 from enlace.data.readers.parse import parse_record
 from enlace.data.readers.records import RawRecord
 from enlace.data.rules.events import MAX_EXAMPLE_CHARS, Event, size
 from enlace.data.rules.table import RuleTable
-from enlace.data.duplicates.shingles import Hashes, word_hashes
-from enlace.data.duplicates.signatures import Signed, sign
-from enlace.data.preparation.tallies import Tallies
 
 _BATCH_BYTES = 1 << 19
 _BATCH_RECORDS = 512
@@ -124,6 +124,11 @@ class _Preparer:
 
     def _clean(self, document: Document, tallies: Tallies) -> Document | None:
         tallies.read(document)
+        if document.damage is not None:
+            lost, detail = document.damage
+            example = f"{document.source}: {detail}"[:MAX_EXAMPLE_CHARS]
+            event = Event("bad_bytes", "changed", lost, example)
+            tallies.happened(event, document.origin, document.genre)
         cleaned = self._rules.clean(document)
         for event in cleaned.events:
             tallies.happened(event, document.origin, document.genre)

@@ -16,6 +16,9 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from enlace.config.schema import DataConfig
+from enlace.data.corpus import SPLITS, CorpusWriter, corpus_file
+from enlace.data.documents import Rejection
+from enlace.data.duplicates.resolve import resolve
 from enlace.data.preparation.batches import (
     Batch,
     Found,
@@ -24,18 +27,15 @@ from enlace.data.preparation.batches import (
     payload_size,
     preparer,
 )
-from enlace.data.corpus import SPLITS, CorpusWriter, corpus_file
-from enlace.data.preparation.report import Outcome, corpus_report
-from enlace.data.duplicates.resolve import resolve
-from enlace.data.documents import Rejection
 from enlace.data.preparation.evaluation_texts import EvaluationTexts, index_evaluation
 from enlace.data.preparation.fates import Fates, decide_fates
 from enlace.data.preparation.pool import ordered_map, worker_count
 from enlace.data.preparation.position import Position, expanded_size
-from enlace.data.readers import RawRecord, iterate_records
-from enlace.data.readers.iterate import training_files
+from enlace.data.preparation.report import Outcome, corpus_report
 from enlace.data.preparation.staging import Staging
 from enlace.data.preparation.tallies import Tallies
+from enlace.data.readers import RawRecord, iterate_records
+from enlace.data.readers.iterate import training_files
 from enlace.data.throughput import Throughput
 from enlace.errors import DataError
 from enlace.figures import size

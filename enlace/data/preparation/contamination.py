@@ -6,8 +6,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from enlace.data.preparation.evaluation_texts import SHORTEST, read_table
 from enlace.data.duplicates.shingles import Hashes, ngram_hashes
+from enlace.data.preparation.evaluation_texts import SHORTEST, read_table
 
 _FILTER_BITS = 22
 

@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
+from enlace.data.duplicates.shingles import Hashes, ngram_hashes, word_hashes
 from enlace.data.formats import COMPRESSIONS, format_of
 from enlace.data.readers.blocks import read_lines
 from enlace.data.selection import select_files
-from enlace.data.duplicates.shingles import Hashes, ngram_hashes, word_hashes
 from enlace.errors import DataError
 
 SHORTEST = 6

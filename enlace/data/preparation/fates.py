@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
 from enlace.data.duplicates.resolve import KEPT, Resolution
-from enlace.data.identity import validation_limit
 from enlace.data.duplicates.shingles import Hashes, mix
+from enlace.data.identity import validation_limit
 
 _WEIGHT_SALT = np.uint64(0x5745494748540001)
 

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from enlace.config.schema import DataConfig
-from enlace.data.preparation.batches import Found
 from enlace.data.duplicates.resolve import CONTAINED, EXACT, NEAR, Resolution, similarity
+from enlace.data.preparation.batches import Found
 from enlace.data.preparation.evaluation_texts import EvaluationTexts
 from enlace.data.preparation.fates import Fates
-from enlace.data.preparation.warnings import warnings_of
-from enlace.data.rules.table import RuleTable
 from enlace.data.preparation.staging import Labels, Staging
 from enlace.data.preparation.tallies import MAX_EXAMPLES, Flow, Tallies, Tally
+from enlace.data.preparation.warnings import warnings_of
+from enlace.data.rules.table import RuleTable
 from enlace.figures import percent
 
 REPORT_VERSION = 2

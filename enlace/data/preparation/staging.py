@@ -14,11 +14,11 @@ import numpy.typing as npt
 import zstandard
 
 from enlace.config.corpus import DedupConfig
-from enlace.data.preparation.batches import Batch
-from enlace.data.duplicates.resolve import Fingerprints
 from enlace.data.duplicates.passages import Passages
-from enlace.data.readers.blocks import read_lines
+from enlace.data.duplicates.resolve import Fingerprints
+from enlace.data.preparation.batches import Batch
 from enlace.data.preparation.tallies import MAX_LABELS, OTHERS
+from enlace.data.readers.blocks import read_lines
 
 _ZSTD_LEVEL = 1
 _COLUMNS: dict[str, Any] = {

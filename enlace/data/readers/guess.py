@@ -9,6 +9,8 @@ import codecs
 import re
 from typing import NamedTuple
 
+from enlace.data.readers.damage import bearable
+
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),  # antes que UTF-16, cuya marca es el principio de esta
@@ -27,6 +29,7 @@ _OBVIOUS_SCORE, _OBVIOUS_COUNT = 0.95, 16
 _MIN_SCORE = 0.6
 _SAMPLE = 1 << 14
 _LAST_ASCII = 0x7F
+_NOT_ASCII_BYTES = re.compile(rb"[\x80-\xff]")
 _LETTERS = "áéíóúüñ"
 _UPPER = _LETTERS.upper()
 _INNER = "’·"
@@ -60,6 +63,8 @@ def guess_encoding(sample: bytes) -> Guess:
     if problem is None:
         return Guess("utf-8")
     encoding, score = _best(sample)
+    if score < _MIN_SCORE and bearable(len(_NOT_ASCII_BYTES.findall(sample)), len(sample)):
+        return Guess("utf-8")  # es ASCII con algún byte suelto, que quien lo lea arreglará
     if score < _MIN_SCORE:
         return Guess(
             None, f"no es UTF-8 ({problem}) ni español en otra codificación; conviértelo a UTF-8"

@@ -4,7 +4,8 @@ import json
 from typing import Any, NamedTuple
 
 from enlace.config.schema import DataConfig
-from enlace.data.documents import Document, Rejection
+from enlace.data.documents import Damage, Document, Rejection
+from enlace.data.readers.damage import mend
 from enlace.data.readers.fields import documents_of
 from enlace.data.readers.html import html_text
 from enlace.data.readers.markdown import without_front_matter
@@ -34,9 +35,19 @@ def parse_record(record: RawRecord, data: DataConfig) -> list[Document | Rejecti
 def _parse(record: RawRecord, data: DataConfig) -> list[Document | Rejection]:
     if isinstance(record.payload, dict):
         return _from_record(record.payload, record, data, record.source)
-    text = _decode(record, record.payload)
-    if isinstance(text, Rejection):
-        return [text]
+    try:
+        return _understood(record.payload.decode("utf-8"), record, data)
+    except UnicodeDecodeError as error:
+        problem = _problem(record, record.payload, error)
+    mended = mend(record.payload) if data.on_bad_bytes == "detect" else None
+    if mended is None:
+        return [Rejection("bad_bytes", record.source, problem, len(record.payload))]
+    damage = Damage(mended.damaged, problem)
+    items = _understood(mended.text, record, data)
+    return [item if isinstance(item, Rejection) else item._replace(damage=damage) for item in items]
+
+
+def _understood(text: str, record: RawRecord, data: DataConfig) -> list[Document | Rejection]:
     match record.kind:
         case "record":
             return _from_line(text, record, data)
@@ -128,16 +139,11 @@ def _labelled(document: Document, record: RawRecord, data: DataConfig) -> Docume
     return document._replace(origin=folder if slash else GENERAL)
 
 
-def _decode(record: RawRecord, content: bytes) -> str | Rejection:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        if record.encoding == "utf-8":
-            place = record.offset + error.start
-            detail = f"no es UTF-8: byte 0x{content[error.start]:02X} en la posición {place}"
-        else:
-            detail = f"el fichero parece {record.encoding}, pero aquí hay bytes que no lo son"
-        return Rejection("bad_bytes", record.source, detail, len(content))
+def _problem(record: RawRecord, content: bytes, error: UnicodeDecodeError) -> str:
+    if record.encoding != "utf-8":
+        return f"el fichero parece {record.encoding}, pero aquí hay bytes que no lo son"
+    place = record.offset + error.start
+    return f"no es UTF-8: byte 0x{content[error.start]:02X} en la posición {place}"
 
 
 def _surrogate(text: str) -> str | None:
