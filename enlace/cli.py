@@ -4,6 +4,7 @@ Importar este módulo no importa torch; lo que pesa se importa dentro de la orde
 """
 
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,18 +15,21 @@ from enlace.config.messages import show
 from enlace.errors import ConfigError, EnlaceError, user_errors
 from enlace.workspace.lineage_commands import app as lineage_app
 from enlace.workspace.project import become_dvc, enter_project
+from enlace.workspace.usage import SpanishCommand, SpanishGroup, run_app
 
 app = typer.Typer(
     name="enlace",
+    cls=SpanishGroup,
     help="ENLACE: entrenar desde cero un modelo de lenguaje en español con la GPU de casa.",
     add_completion=False,
     no_args_is_help=True,
-    context_settings={"max_content_width": 100},
+    context_settings={"terminal_width": 100},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 app.add_typer(lineage_app)
+command = partial(app.command, cls=SpanishCommand)
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="nombre de un fichero de configs/runs")]
 Settings = Annotated[
@@ -37,10 +41,10 @@ WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 def main() -> None:
     """Punto de entrada: un error del usuario es una línea y un código de salida."""
     with user_errors():
-        app()
+        run_app(app)
 
 
-@app.command()
+@command()
 def params(
     run: Run,
     settings: Settings = "",
@@ -62,7 +66,7 @@ def params(
         print_differences(written.discarded)
 
 
-@app.command("check-params")
+@command("check-params")
 def check_params() -> None:
     """Enumera los valores de params.yaml que difieren de su run."""
     from enlace.workspace.params import params_differences
@@ -75,7 +79,7 @@ def check_params() -> None:
     print_differences(changes)
 
 
-@app.command()
+@command()
 def estimate(run: Run, settings: Settings = "") -> None:
     """Estima, sin la tarjeta, si un run cabría y cuánto tardaría; falla si no cabe."""
     from enlace.workspace.estimate import estimate_run
@@ -85,7 +89,7 @@ def estimate(run: Run, settings: Settings = "") -> None:
     estimate_run(resolve(run, split_settings(settings), root), root)
 
 
-@app.command("require-run", hidden=True)
+@command("require-run", hidden=True)
 def require_run(run: Run) -> None:
     """Falla si params.yaml no es del run dado."""
     from enlace.workspace.params import require_run as check
@@ -93,7 +97,7 @@ def require_run(run: Run) -> None:
     print_differences(check(run, enter_project()))
 
 
-@app.command()
+@command()
 def exp(run: Run, settings: Settings = "", with_parent: WithParent = False) -> None:
     """Lanza un run como experimento de DVC en una carpeta temporal, sin tocar el proyecto."""
     from enlace.workspace.experiment import override_arguments
@@ -109,16 +113,14 @@ def exp(run: Run, settings: Settings = "", with_parent: WithParent = False) -> N
     become_dvc(["exp", "run", "--temp", *overrides, "evaluate"], with_parent)
 
 
-@app.command(
-    hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
-)
+@command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def repro(context: typer.Context) -> None:
     """`dvc repro` con el Python de este entorno; muere con quien lo llamó."""
     enter_project()
     become_dvc(["repro", *context.args], with_parent=True)
 
 
-@app.command(hidden=True)
+@command(hidden=True)
 def deps() -> None:
     """Pone al día en dvc.yaml las dependencias de código de cada etapa."""
     from enlace.pipeline import sync_code_dependencies
@@ -127,10 +129,10 @@ def deps() -> None:
     print("dvc.yaml: " + (f"cambian {', '.join(changed)}" if changed else "sin cambios"))
 
 
-@app.command()
+@command()
 def corpus(
     sources: Annotated[
-        list[str] | None, typer.Argument(metavar="[SRC…]", help="ficheros o carpetas con texto")
+        list[str] | None, typer.Argument(metavar="SRC", help="ficheros o carpetas con texto")
     ] = None,
     download: Annotated[
         bool, typer.Option("--download", help="traer lo que dice data.downloads")
@@ -181,7 +183,7 @@ def _download() -> None:
     print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
 
 
-@app.command()
+@command()
 def status() -> None:
     """Dice qué run está puesto, hasta dónde ha llegado y qué haría `make train`."""
     from enlace.workspace.report import status_lines
@@ -190,10 +192,12 @@ def status() -> None:
         print(line)
 
 
-@app.command()
+@command()
 def logs(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="run (el de params.yaml)")] = "",
-    lines: Annotated[int, typer.Option("-n", "--lines", min=0, help="cuántas filas")] = 20,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="run (el de params.yaml)")] = "",
+    lines: Annotated[
+        int, typer.Option("-n", "--lines", metavar="N", min=0, help="cuántas filas")
+    ] = 20,
     keep: Annotated[bool, typer.Option("-f", "--follow", help="seguir hasta Ctrl-C")] = False,
 ) -> None:
     """Enseña las últimas filas del registro de un entrenamiento."""
@@ -211,9 +215,9 @@ def logs(
         print()
 
 
-@app.command()
+@command()
 def stop(
-    run: Annotated[str, typer.Argument(metavar="[RUN]", help="run, si hay varios en marcha")] = "",
+    run: Annotated[str, typer.Argument(metavar="RUN", help="run, si hay varios en marcha")] = "",
 ) -> None:
     """Para el entrenamiento en marcha después de guardar."""
     from enlace.workspace.control import running
@@ -232,7 +236,7 @@ def stop(
     print(f"parado, {where}; `make train` sigue donde iba")
 
 
-@app.command()
+@command()
 def report() -> None:
     """Compara los runs de esta máquina, terminados o no."""
     from enlace.workspace.report import comparison_lines
@@ -241,7 +245,7 @@ def report() -> None:
         print(line)
 
 
-@app.command()
+@command()
 def unlock() -> None:
     """Quita el cerrojo dañado de DVC, si ningún DVC lo está usando."""
     from enlace.workspace.dvclock import RWLOCK
@@ -253,7 +257,7 @@ def unlock() -> None:
     )
 
 
-@app.command("accept-code")
+@command("accept-code")
 def accept_code() -> None:
     """Apunta en dvc.lock ediciones de comentarios, docstrings o formato, sin repetir nada."""
     from enlace.workspace.accept import commit, review
@@ -271,13 +275,19 @@ def accept_code() -> None:
         print("ninguna etapa ejecutada ha cambiado: no hay nada que aceptar")
 
 
-@app.command()
+@command()
 def generate(
     prompt: Annotated[str, typer.Argument(metavar="TEXTO", help="principio que se continúa")],
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="tokens nuevos como mucho")] = 128,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0: el más probable")] = 0.8,
-    top_k: Annotated[int, typer.Option(min=0, help="candidatos por token (0: todos)")] = 50,
-    seed: Annotated[int, typer.Option(min=0, help="misma semilla, mismo texto")] = 0,
+    max_new_tokens: Annotated[
+        int, typer.Option(metavar="N", min=1, help="tokens nuevos como mucho")
+    ] = 128,
+    temperature: Annotated[
+        float, typer.Option(metavar="X", min=0.0, help="0: el más probable")
+    ] = 0.8,
+    top_k: Annotated[
+        int, typer.Option(metavar="N", min=0, help="candidatos por token (0: todos)")
+    ] = 50,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="misma semilla, mismo texto")] = 0,
     model: Annotated[str, typer.Option(metavar="CARPETA", help="modelo (checkpoints/model)")] = "",
 ) -> None:
     """Continúa un texto con el modelo entrenado."""

@@ -3,6 +3,7 @@
 Importar este módulo no importa torch.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,15 +11,17 @@ import typer
 
 from enlace.config.load import PARAMS_FILE
 from enlace.workspace.project import enter_project
+from enlace.workspace.usage import SpanishCommand
 
 app = typer.Typer(rich_markup_mode=None)
+command = partial(app.command, cls=SpanishCommand)
 
 Target = Annotated[
     str, typer.Argument(metavar="RUTA", help="carpeta de un checkpoint, un run o un modelo")
 ]
 
 
-@app.command()
+@command()
 def lineage(
     path: Target,
     as_json: Annotated[bool, typer.Option("--json", help="para programas")] = False,
@@ -29,7 +32,7 @@ def lineage(
     typer.echo(lineage_text(find_target(path), as_json))
 
 
-@app.command()
+@command()
 def verify(
     path: Target,
     no_data: Annotated[bool, typer.Option("--no-data", help="sin releer datos ni caché")] = False,
@@ -44,7 +47,7 @@ def verify(
         typer.echo(line)
 
 
-@app.command()
+@command()
 def reproduce(
     path: Target,
     folder: Annotated[
@@ -63,7 +66,7 @@ def reproduce(
         typer.echo(line)
 
 
-@app.command("restore-params")
+@command("restore-params")
 def restore_params(path: Target) -> None:
     """Escribe params.yaml con la configuración de un checkpoint o modelo."""
     from enlace.workspace.lineage import restore_params as restore
@@ -71,7 +74,7 @@ def restore_params(path: Target) -> None:
     typer.echo(f"{PARAMS_FILE} es ahora el run {restore(find_target(path), Path())}")
 
 
-@app.command()
+@command()
 def prune(
     yes: Annotated[bool, typer.Option("--yes", help="borrar de verdad")] = False,
 ) -> None:
