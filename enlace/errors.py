@@ -65,6 +65,8 @@ _MACHINE_FAULTS = {
     errno.EROFS: "el disco está montado de solo lectura; usa una carpeta donde puedas escribir",
     errno.EACCES: "no tienes permiso; revisa los permisos y el dueño",
     errno.ENOTDIR: "hay un fichero donde debería haber una carpeta; quítalo y repite la orden",
+    errno.EISDIR: "hay una carpeta donde debería haber un fichero; quítala y repite la orden",
+    errno.ELOOP: "es un enlace que vuelve a sí mismo; quítalo y repite la orden",
     errno.EPERM: "el sistema no lo permite; revisa los permisos y el dueño",
     errno.EBUSY: "está en uso (¿es un punto de montaje?); desmóntalo y repite la orden",
     errno.EIO: "el disco o la terminal no responden; revísalos y repite la orden",
@@ -96,7 +98,9 @@ def user_errors() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _MACHINE_FAULTS:
             raise
-        place = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        # De un renombrado interesa el destino: el origen es un temporal que ya no está.
+        path = error.filename if error.filename2 is None else error.filename2
+        place = "" if path is None else f"{os.fsdecode(path)}: "
         _finish(place + _MACHINE_FAULTS[error.errno], 1)
 
 

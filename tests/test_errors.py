@@ -4,11 +4,13 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from enlace.errors import _MACHINE_FAULTS, DataError, UnfinishedError, user_errors
+from enlace.files import write_text
 
 
 def run(body: str, output: str = "", **environment: str) -> tuple[int, str, str]:
@@ -48,6 +50,47 @@ def test_un_fallo_de_la_maquina_es_una_linea_con_sitio_y_remedio(
     assert line.startswith("enlace: runs/x: ")
     assert line.count("\n") == 1
     assert "; " in line
+
+
+def _folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def _loop(path: Path) -> Path:
+    path.symlink_to(path)
+    return path
+
+
+def _under_a_file(path: Path) -> Path:
+    path.touch()
+    return path / "dentro"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_folder, "hay una carpeta donde debería haber un fichero"),
+        (_loop, "es un enlace que vuelve a sí mismo"),
+        (_under_a_file, "hay un fichero donde debería haber una carpeta"),
+    ],
+)
+def test_lo_que_no_es_lo_que_deberia_se_dice_con_su_ruta(
+    spoil: Callable[[Path], Path], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = spoil(tmp_path / "sello.json")
+    with pytest.raises(SystemExit), user_errors():
+        path.read_text("utf-8")
+    assert capsys.readouterr().err.startswith(f"enlace: {path}: {said}; ")
+
+
+def test_de_un_renombrado_se_nombra_el_destino(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sello.json").mkdir()
+    with pytest.raises(SystemExit), user_errors():
+        write_text(tmp_path / "sello.json", "x")
+    assert capsys.readouterr().err.startswith(f"enlace: {tmp_path / 'sello.json'}: hay una carpeta")
 
 
 def test_otro_error_del_sistema_conserva_su_traza() -> None:
