@@ -1,7 +1,6 @@
 import pytest
 
 from enlace.preflight.estimate.allocator import MIB, CachingAllocator, rounded, segment_size
-from enlace.preflight.estimate.heap import MMAP_THRESHOLD, Heap
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 512), (512, 512), (513, 1024), (4096, 4096)])
@@ -88,37 +87,3 @@ def test_soltar_lo_que_no_existe_y_pedir_cero_no_hacen_nada() -> None:
     allocator.release(1)
     allocator.release(2)
     assert (allocator.live, allocator.reserved) == (0, 0)
-
-
-def test_el_monton_devuelve_lo_de_mmap_y_retiene_los_huecos() -> None:
-    heap = Heap()
-    heap.allocate(1, MMAP_THRESHOLD)
-    assert heap.reserved == MMAP_THRESHOLD
-    heap.release(1, MMAP_THRESHOLD)
-    assert heap.reserved == heap.live == 0
-    # El umbral ha subido: lo menor que lo soltado ya sale del montón.
-    heap.allocate(2, 64_000)
-    heap.allocate(3, 64_000)
-    before = heap.reserved
-    assert 128_000 <= before <= 129_000
-    heap.release(2, 64_000)
-    assert (heap.live, heap.reserved) == (64_000, before)
-
-
-def test_el_monton_mengua_por_arriba_si_lo_libre_pasa_del_doble_del_umbral() -> None:
-    heap = Heap()
-    for name in range(3):
-        heap.allocate(name, 120_000)
-    assert heap.reserved > 2 * MMAP_THRESHOLD
-    for name in reversed(range(3)):
-        heap.release(name, 120_000)
-    assert heap.reserved == 0
-
-
-def test_lo_que_pasa_de_32_mib_nunca_sube_el_umbral() -> None:
-    heap = Heap()
-    heap.allocate(1, 64 << 20)
-    heap.release(1, 64 << 20)
-    heap.allocate(2, MMAP_THRESHOLD)
-    heap.release(2, MMAP_THRESHOLD)
-    assert heap.reserved == 0

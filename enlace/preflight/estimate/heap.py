@@ -9,44 +9,57 @@ un entrenamiento acaba con casi todo en el montón.
 Se usa el hueco más pequeño que baste, los vecinos libres se unen, y lo libre de arriba se devuelve
 si pasa del doble del umbral. Se supone que todo lo pedido se llega a tocar.
 
-`posix_memalign` pide de más para alinear y devuelve dos sobrantes de menos de 100 bytes, justo a
-los lados del tensor. Algunos los ocupan objetos pequeños de vida larga (nodos del grafo, objetos de
-Python), que ya no dejan que el hueco se una con el de al lado: un hueco así no vuelve a servir para
-un tensor del mismo tamaño. De ahí sale casi todo lo que un entrenamiento en CPU gasta de más. Con
-`MALLOC_MMAP_THRESHOLD_=131072` no pasa, y lo medido es lo vivo.
+De ahí no saldría casi nada de más. Lo que de verdad se gasta sale de los sobrantes:
+`posix_memalign` pide `ALIGNMENT` y pico de más para alinear y devuelve lo que sobra, dos trozos que
+suman `SPARE` bytes, a los lados del tensor. Ese trozo mide lo mismo que un objeto de C++ (un
+`StorageImpl` ocupa los mismos 112 bytes) y glibc lo entrega al siguiente que pida ese tamaño, del
+último al primero, desde una caché por hilo cuyos trozos nunca se unen con los vecinos (`tcache`).
+Así el objeto de un tensor que vive mucho acaba junto a otro que murió, y el hueco de este se queda
+sin el sobrante que haría falta para alinear en él un tensor igual.
+Recorrer el montón de un entrenamiento lo enseña: huecos del tamaño exacto de una activación con un
+trozo de 48 o 112 bytes en uso detrás. Con `MALLOC_MMAP_THRESHOLD_=131072` no hay montón, y lo
+medido es lo vivo.
 """
 
 from bisect import bisect_left, insort
-from collections import deque
 
 KIB = 1 << 10
 ALIGNMENT = 64
-_HEADER = 16
+CHUNK_STEP = 16
 _MIN_CHUNK = 32
 PAGE = 4 * KIB
 MMAP_THRESHOLD = 128 * KIB
 MAX_MMAP_THRESHOLD = 32 << 20
-PINNED_EVERY = 10
-"""Uno de cada cuántos sobrantes ocupa un objeto pequeño."""
-MAX_PINS = 275
-"""Cuántos hay ocupados a la vez; después se suelta el más viejo. Las dos cifras se ajustaron a las
-medidas de docs/preflight.md: no salen de glibc."""
+SPARE = ALIGNMENT + _MIN_CHUNK + CHUNK_STEP
+"""Lo que `posix_memalign` pide además del tensor, con la cabecera y el redondeo a 16 bytes."""
+CACHED_CHUNKS = 7
+"""Los trozos de cada tamaño que guarda la caché de un hilo (`TCACHE_FILL_COUNT`)."""
+OBJECTS = (112, 192, 48, 32, 320)
+"""Lo que ocupan los objetos que nacen y mueren con cada tensor: `StorageImpl`, `TensorImpl`, dos
+bloques de control y un nodo del grafo."""
+EVERY_OTHER = (112, 480)
+"""Y los que solo tiene uno de cada dos. Los tamaños se leyeron recorriendo el montón; cuántos hay
+por tensor es una simplificación, elegida entre una docena (docs/preflight.md)."""
 
 
 class Heap:
-    """Simula las peticiones una a una; `live` y `reserved` son los bytes de este momento."""
+    """Simula las peticiones una a una; `live` y `reserved` son los bytes de este momento.
 
-    def __init__(self) -> None:
+    `start` es la dirección donde empieza el montón: cambia qué sobra a cada lado de cada tensor.
+    """
+
+    def __init__(self, start: int = 0) -> None:
         self.live = 0
         self._mapped = 0
-        self._top = 0
-        self._leftovers = 0
-        self._pins: deque[tuple[int, int]] = deque()
+        self._top = start
         self._threshold = MMAP_THRESHOLD
         self._used: dict[int, tuple[int | None, int]] = {}
         self._free: list[tuple[int, int]] = []
         self._start: dict[int, int] = {}
         self._end: dict[int, int] = {}
+        self._tensors = 0
+        self._objects: dict[int, list[tuple[int, int]]] = {}
+        self._cached: dict[int, list[int]] = {}
 
     @property
     def reserved(self) -> int:
@@ -59,12 +72,15 @@ class Heap:
             return
         self.live += size
         if size >= self._threshold:
-            size = -(-size // PAGE) * PAGE
-            self._mapped += size
-            self._used[name] = (None, size)
-            return
-        size = -(-(size + _HEADER // 2) // _HEADER) * _HEADER
-        self._used[name] = (self._place(size), size)
+            taken = -(-size // PAGE) * PAGE
+            self._mapped += taken
+            self._used[name] = (None, taken)
+        else:
+            taken = -(-(size + CHUNK_STEP // 2) // CHUNK_STEP) * CHUNK_STEP
+            self._used[name] = (self._place(taken), taken)
+        self._tensors += 1
+        sizes = OBJECTS + (EVERY_OTHER if self._tensors % 2 else ())
+        self._objects[name] = [self._object(size) for size in sizes]
 
     def release(self, name: int, size: int) -> None:
         """Suelta lo que tenía `name`, que pidió `size` bytes; si no tenía nada, no hace nada."""
@@ -76,47 +92,63 @@ class Heap:
             self._mapped -= taken
             if taken <= MAX_MMAP_THRESHOLD:
                 self._threshold = max(self._threshold, taken)
-            return
-        self._give_back(address, taken)
+        else:
+            self._give_back(address, taken)
+        for small, small_size in self._objects.pop(name):
+            self._discard(small, small_size)
 
     def _place(self, size: int) -> int:
-        """Un trozo alineado de `size` bytes; lo que sobra a los dos lados vuelve a la lista."""
-        wanted = size + ALIGNMENT + _MIN_CHUNK
-        position = bisect_left(self._free, (wanted, -1))
-        if position == len(self._free):
-            hole, address = self._top_hole(wanted)
-        else:
-            hole, address = self._free.pop(position)
-            self._unlink(address, hole)
-        start = address + (-(address + _HEADER)) % ALIGNMENT
+        """Un trozo alineado de `size` bytes; lo que sobra a los dos lados se suelta."""
+        wanted = size + SPARE
+        address, hole = self._hole(wanted)
+        start = address + (-(address + CHUNK_STEP)) % ALIGNMENT
         if 0 < start - address < _MIN_CHUNK:
             start += ALIGNMENT
-        end, rest = start + size, address + hole - start - size
-        if start > address:
-            self._leave(address, start - address, start - address)
+        end, before = start + size, start - address
+        after = wanted - before - size
+        rest = hole - wanted
+        if rest < _MIN_CHUNK:
+            after, rest = after + rest, 0
         if rest:
-            self._leave(end, rest, min(rest, ALIGNMENT))
+            self._link(end + after, rest)
+        if before:
+            self._discard(address, before)
+        if after:
+            self._discard(end, after)
         return start
 
-    def _leave(self, address: int, size: int, pin: int) -> None:
-        """Devuelve un sobrante, o todo menos los `pin` bytes que ocupa un objeto pequeño."""
-        self._leftovers += 1
-        if self._leftovers % PINNED_EVERY == 0:
-            self._pins.append((address, pin))
-            address, size = address + pin, size - pin
-        if size:
-            self._link(address, size)
-        if len(self._pins) > MAX_PINS:
-            self._give_back(*self._pins.popleft())
+    def _object(self, size: int) -> tuple[int, int]:
+        """Un trozo para un objeto: de la caché o, si no hay, del hueco más pequeño que baste."""
+        if self._cached.get(size):
+            return self._cached[size].pop(), size
+        address, hole = self._hole(size)
+        if hole - size < _MIN_CHUNK:
+            return address, hole
+        self._link(address + size, hole - size)
+        return address, size
 
-    def _top_hole(self, wanted: int) -> tuple[int, int]:
-        """Sube la cima lo que falte; si arriba del todo hay un hueco, se aprovecha."""
+    def _discard(self, address: int, size: int) -> None:
+        """Suelta un trozo pequeño: a la caché si le queda sitio, donde no se une a sus vecinos."""
+        cached = self._cached.setdefault(size, [])
+        if len(cached) < CACHED_CHUNKS:
+            cached.append(address)
+        else:
+            self._give_back(address, size)
+
+    def _hole(self, wanted: int) -> tuple[int, int]:
+        """Dirección y tamaño del menor hueco que baste, que deja de estar libre."""
+        position = bisect_left(self._free, (wanted, -1))
+        if position < len(self._free):
+            hole, address = self._free.pop(position)
+            self._unlink(address, hole)
+            return address, hole
+        # Se sube la cima lo que falte; si arriba del todo hay un hueco, se aprovecha.
         address = self._top
         if address in self._end:
             address = self._end[address]
             self._remove(address, self._start[address])
         self._top = address + wanted
-        return wanted, address
+        return address, wanted
 
     def _give_back(self, address: int, size: int) -> None:
         if address in self._end:

@@ -1,10 +1,10 @@
 """Cuánta memoria pide una traza: viva y reservada, fase a fase."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from enlace.preflight.estimate.allocator import CachingAllocator
-from enlace.preflight.estimate.heap import Heap
+from enlace.preflight.estimate.heap import ALIGNMENT, CHUNK_STEP, Heap
 from enlace.preflight.estimate.recorder import BUILD, Event, Trace
 from enlace.preflight.estimate.trace import TRACED_STEPS
 
@@ -59,9 +59,20 @@ def replay(events: Iterable[Event], workspace_bytes: int = 0) -> Peaks:
     return peaks
 
 
-def replay_on_heap(events: Iterable[Event]) -> Peaks:
-    """Lo mismo sobre el montón de glibc simulado: la RAM que un entrenamiento en CPU añade."""
-    heap, peaks = Heap(), Peaks()
+def replay_on_heap(events: Sequence[Event]) -> Peaks:
+    """Lo mismo sobre el montón de glibc simulado: la RAM que un entrenamiento en CPU añade.
+
+    La colocación es caótica: empezar 16 bytes más allá cambia el pico en un 10 %, como cambia de
+    una medida a otra. Lo reservado es la media de empezar en cada posición.
+    """
+    starts = range(0, ALIGNMENT, CHUNK_STEP)
+    every = [_replay_from(start, events) for start in starts]
+    total = {phase: sum(peaks.reserved[phase] for peaks in every) for phase in every[0].live}
+    return Peaks(every[0].live, {phase: size // len(starts) for phase, size in total.items()})
+
+
+def _replay_from(start: int, events: Iterable[Event]) -> Peaks:
+    heap, peaks = Heap(start), Peaks()
     sizes: dict[int, int] = {}
     for event in events:
         if event.size:
