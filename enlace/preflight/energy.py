@@ -89,11 +89,10 @@ class Card:
         return tuple(name for bit, name in THROTTLE_REASONS.items() if mask & bit)
 
     def _ask(self, question: str, constant: str | None = None) -> Any:
-        ask: Callable[..., Any] | None = getattr(self.nvml, question, None)
-        if ask is None:
-            return None
-        arguments = [] if constant is None else [getattr(self.nvml, constant)]
-        with suppress(self.nvml.NVMLError):
+        # Las versiones de nvidia-ml-py no tienen todas las mismas preguntas ni constantes.
+        with suppress(self.nvml.NVMLError, AttributeError):
+            ask: Callable[..., Any] = getattr(self.nvml, question)
+            arguments = [] if constant is None else [getattr(self.nvml, constant)]
             return ask(self.handle, *arguments)
         return None
 
@@ -121,12 +120,13 @@ class EnergyMeter:
     def __exit__(self, *_: object) -> None:
         self._seconds = self.clock() - self._started
         after = None if self.card is None or self._before is None else self.card.joules()
-        if after is not None and self._before is not None:
+        # Un contador parado, o que volvió a cero, no es una medida.
+        if after is not None and self._before is not None and after > self._before:
             self.spent = after - self._before
 
     def sample(self) -> None:
-        """Toma una muestra de potencia; solo hace falta sin contador."""
-        if self.card is not None and self._before is None:
+        """Toma una muestra de potencia, por si el contador no está o no anda."""
+        if self.card is not None:
             watts = self.card.watts()
             if watts is not None:
                 self.samples.append(watts)

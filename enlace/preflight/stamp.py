@@ -31,7 +31,7 @@ def machine_id(device: str, machine_file: Path = _MACHINE_ID_FILE) -> str:
     """
     try:
         machine = machine_file.read_text(encoding="ascii").strip()
-    except OSError:
+    except (OSError, ValueError):
         machine = ""
     parts = [machine or platform.node(), device, _torch_version()]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()[:_MACHINE_DIGITS]
@@ -54,7 +54,7 @@ def has_stamp(root: Path, machine: str, key: str) -> bool:
     """Si esta máquina tiene un sello legible y de esa misma clave; uno dañado no cuenta."""
     try:
         stamp: Any = json.loads(stamp_path(root, machine, key).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(stamp, dict) and (stamp.get("machine"), stamp.get("key")) == (machine, key)
 

@@ -68,18 +68,21 @@ def require_verdict(path: Path, values: Mapping[str, Any]) -> None:
 
     Raises:
         PreflightError: falta, no es legible, no es favorable o es de otros valores.
+        OSError: está y no se deja leer (sin permiso, es una carpeta).
     """
     try:
         verdict: Any = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
+    except FileNotFoundError:
         raise PreflightError(
             f"falta {path}: el preflight no ha pasado; lanza make preflight"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         verdict = None
-    if not isinstance(verdict, dict) or verdict.get("passed") is not True:
+    # Ni un campo más: lo que diga uno que esta versión no conoce podría ser en contra.
+    is_verdict = isinstance(verdict, dict) and verdict.keys() == {"key", "passed"}
+    if not is_verdict or verdict["passed"] is not True:
         raise PreflightError(f"{path} no es un veredicto favorable; lanza make preflight")
-    if verdict.get("key") != verdict_key(values):
+    if verdict["key"] != verdict_key(values):
         raise PreflightError(
             f"{path} es de otra configuración de hardware, model o train; lanza make preflight"
         )

@@ -81,6 +81,29 @@ def test_sin_contador_vale_la_media_de_las_muestras() -> None:
     assert use.total_kwh == pytest.approx(0.12)
 
 
+@pytest.mark.parametrize("after", [5_000_000, 4_000_000])
+def test_un_contador_parado_o_que_vuelve_a_cero_no_es_una_medida(after: int) -> None:
+    counter = iter([5_000_000, after])
+    measured = meter(card(TotalEnergyConsumption=lambda: next(counter), PowerUsage=130_000))
+    with measured:
+        measured.sample()
+    use = measured.use(3600, 0.0)
+    assert use is not None
+    assert (use.source, use.watts) == ("potencia media", 130.0)
+
+
+def test_un_nvml_sin_una_constante_o_una_pregunta_no_contesta() -> None:
+    class Old(FakeNvml):
+        @property
+        def NVML_CLOCK_SM(self) -> int:  # type: ignore[override]  # noqa: N802
+            raise AttributeError
+
+    opened = Card.open("7", Old(ClockInfo=1500, Temperature=71))
+    assert opened is not None
+    state = opened.state()
+    assert (state.sm_clock_mhz, state.temperature_c) == (None, 71)
+
+
 @pytest.mark.parametrize("opened", [None, card()])
 def test_sin_respuesta_no_hay_energia(opened: Card | None) -> None:
     measured = meter(opened)

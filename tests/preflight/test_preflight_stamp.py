@@ -27,7 +27,7 @@ def test_un_sello_copiado_con_otro_nombre_no_vale(tmp_path: Path) -> None:
     assert not has_stamp(tmp_path, "maquina00002", KEY)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"key": 1}'])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"key": 1}', b"[" * 100_000])
 def test_un_sello_danado_cuenta_como_ausente(tmp_path: Path, content: bytes) -> None:
     write_stamp(tmp_path, "maquina00001", KEY, CARD).write_bytes(content)
     assert not has_stamp(tmp_path, "maquina00001", KEY)
@@ -44,6 +44,16 @@ def test_la_maquina_cambia_con_el_equipo_y_con_la_tarjeta(tmp_path: Path) -> Non
 
 
 def test_sin_identificador_del_sistema_sigue_habiendo_uno_estable(tmp_path: Path) -> None:
-    empty = tmp_path / "vacía"
+    empty, strange = tmp_path / "vacía", tmp_path / "rara"
     empty.touch()
-    assert machine_id(CARD, tmp_path / "no-existe") == machine_id(CARD, empty)
+    strange.write_bytes(b"\xff\xfe")
+    expected = machine_id(CARD, empty)
+    for path in (tmp_path / "no-existe", tmp_path, strange):
+        assert machine_id(CARD, path) == expected
+
+
+def test_una_carpeta_en_el_sitio_de_un_sello_no_es_un_sello(tmp_path: Path) -> None:
+    stamp_path(tmp_path, "maquina00001", KEY).mkdir(parents=True)
+    assert not has_stamp(tmp_path, "maquina00001", KEY)
+    with pytest.raises(IsADirectoryError):
+        write_stamp(tmp_path, "maquina00001", KEY, CARD)

@@ -219,10 +219,24 @@ def test_el_veredicto_vale_solo_para_sus_valores(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"\xff", b'{"key": "x"}', b'{"key": "x", "passed": "true"}']
+    "content",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"key": "x"}',
+        b'{"key": "x", "passed": "true"}',
+        b'{"key": "x", "passed": true, "revoked": true}',
+    ],
 )
 def test_un_veredicto_ilegible_o_no_favorable_se_rechaza(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "verdict.json"
     path.write_bytes(content)
     with pytest.raises(PreflightError, match=r"verdict\.json no es un veredicto favorable"):
         require_verdict(path, {})
+
+
+def test_una_carpeta_en_el_sitio_del_veredicto_no_es_que_falte(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError):
+        require_verdict(tmp_path, {})
