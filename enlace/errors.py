@@ -45,16 +45,33 @@ class InputsChangedError(EnlaceError):
 
 
 class TrainingAbortedError(EnlaceError):
-    """Una regla numérica detuvo el entrenamiento antes de dañar los pesos."""
+    """Una regla numérica detuvo el entrenamiento."""
 
     exit_code = 3
+
+    def __init__(self, message: str, *, reason: str, first: int, last: int) -> None:
+        """`reason` es la causa en pocas palabras; de `first` a `last`, los pasos del accidente."""
+        super().__init__(message)
+        self.reason = reason
+        self.first = first
+        self.last = last
+
+
+class DeviceFailedError(EnlaceError):
+    """La tarjeta falló o se quedó sin memoria a mitad; lo guardado sigue intacto."""
+
+    exit_code = 4
+
+
+GO_ON = 75
+"""Código de quien para por un límite y puede seguir: EX_TEMPFAIL de sysexits.h."""
 
 
 class UnfinishedError(EnlaceError):
     """Quedan pasos por entrenar: el trabajo está guardado y la próxima llamada sigue."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """`exit_code` sigue la convención 128 + señal (130 para Ctrl-C, 143 para SIGTERM)."""
+        """`exit_code` es 128 + señal (130 para Ctrl-C, 143 para SIGTERM), o `GO_ON`."""
         super().__init__(message)
         self.exit_code = exit_code
 

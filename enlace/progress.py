@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from enlace.errors import EnlaceError
 from enlace.figures import number, scientific
-from enlace.files import fsync_file, write_json, write_text
+from enlace.files import fsync_file, remove_temporaries, write_json, write_text
 
 TABLE = "train.tsv"
 METRICS = "metrics.json"
@@ -32,7 +32,8 @@ WARMUP_STEPS = 2
 class Row:
     """Una fila de `train.tsv`; el orden de los campos es el de las columnas.
 
-    `step` cuenta pasos ya dados, `skipped` es el total acumulado de pasos saltados, `batch` es el
+    `step` cuenta pasos ya dados, `skipped` y `spikes` son los totales de pasos saltados y de picos,
+    `batch` es el
     resumen del batch y `val_loss` va vacía donde no se ha validado.
     """
 
@@ -43,6 +44,7 @@ class Row:
     grad_norm: float
     scale: float
     skipped: int
+    spikes: int
     tokens_per_second: float | None
     batch: str
     val_loss: float | None
@@ -161,6 +163,8 @@ class TrainLog:
         self._values = dict(evaluation)
         rows = _rows_until(self._table, step)
         for folder in self._folders:
+            for name in (TABLE, METRICS):
+                remove_temporaries(folder, name)
             write_text(folder / TABLE, _HEADER + "".join(rows))
         if rows:
             self._write_metrics(dict(zip(COLUMNS, rows[-1].rstrip("\n").split("\t"), strict=True)))
@@ -171,7 +175,7 @@ class TrainLog:
         """Añade una fila al TSV, reemplaza las métricas y la muestra en la consola.
 
         Raises:
-            EnlaceError: alguien borró la carpeta del run o la de informes.
+            EnlaceError: no se puede escribir, o alguien borró la carpeta del run o la de informes.
         """
         self._values.update(evaluation)
         line = "\t".join(row.cells()) + "\n"
@@ -184,6 +188,8 @@ class TrainLog:
                     f"{folder} ha desaparecido durante el entrenamiento; no la borres mientras "
                     "corre y vuelve a lanzar: sigue desde el último checkpoint que quede"
                 ) from None
+            except OSError as error:
+                raise _unwritable(folder / TABLE, error) from error
         self._write_metrics(dict(zip(COLUMNS, row.cells(), strict=True)))
         self._show(row)
 
@@ -209,7 +215,10 @@ class TrainLog:
         del metrics["batch"]
         metrics |= {name: finite_or_none(value) for name, value in self._values.items()}
         for folder in self._folders:
-            write_json(folder / METRICS, metrics)
+            try:
+                write_json(folder / METRICS, metrics)
+            except OSError as error:
+                raise _unwritable(folder / METRICS, error) from error
 
     def _show(self, row: Row) -> None:
         text = describe(row, self._steps, self._remaining_seconds(row.step))
@@ -234,6 +243,8 @@ def describe(row: Row, steps: int, remaining_seconds: float | None) -> str:
         parts.append(f"validación {number(row.val_loss, 4)}")
     if row.skipped:
         parts.append(f"saltados {row.skipped}")
+    if row.spikes:
+        parts.append(f"picos {row.spikes}")
     if row.tokens_per_second is not None:
         parts.append(f"{number(row.tokens_per_second, 0)} tokens/s")
     if remaining_seconds is not None and row.step < steps:
@@ -275,6 +286,13 @@ def _rows_until(table: Path, step: int) -> list[str]:
 def _whole_row(line: str) -> bool:
     cells = line.split("\t")
     return line.endswith("\n") and len(cells) == len(COLUMNS) and cells[0].isdecimal()
+
+
+def _unwritable(path: Path, error: OSError) -> EnlaceError:
+    return EnlaceError(
+        f"no se puede escribir {path} ({error.strerror}) y no se entrena sin registro; libera "
+        "espacio o revisa el disco, y repite la orden: sigue desde el último checkpoint"
+    )
 
 
 def _number(text: str) -> Any:

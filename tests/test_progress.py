@@ -23,6 +23,7 @@ def row(step: int, **changes: Any) -> Row:
         "grad_norm": 0.1,
         "scale": 1.0,
         "skipped": 0,
+        "spikes": 0,
         "tokens_per_second": None,
         "batch": "00ff",
         "val_loss": None,

@@ -14,19 +14,19 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from enlace.data.streams import TokenStream
 from enlace.errors import CheckpointError
 from enlace.train.artifact import MODEL, Artifact
 from enlace.train.checkpoint import Found
 from enlace.train.container import read_tensors
 from enlace.train.parent import check_compatible
 from enlace.train.restore import restore
+from enlace.train.skipping import SkippingStream
 from enlace.train.state import Training
 from enlace.train.tensors import load_model_tensors
 
 
 def begin_from(
-    training: Training, stream: TokenStream, parent: Artifact, tokenizer: object
+    training: Training, stream: SkippingStream, parent: Artifact, tokenizer: object
 ) -> tuple[Found, Mapping[str, Tensor]]:
     """Pone en un entrenamiento recién montado lo que `train.init_state` toma del padre.
 
@@ -55,5 +55,5 @@ def begin_from(
         load_model_tensors(training.model, read_tensors(parent.path / MODEL), parent.path / MODEL)
         return found, {}
     if parent.record["stream"].get("fingerprint") == stream.fingerprint:
-        stream.check_state(parent.record["stream"])
+        stream.load_state(parent.record["stream"])
     return found, restore(training, found)

@@ -51,6 +51,7 @@ _STATE_TYPES: dict[str, type] = {
     "counters": dict,
     "schedule": dict,
     "scaler": dict,
+    "watch": dict,
     "stream": dict,
     "clock": dict,
     "evaluation": dict,
@@ -71,6 +72,11 @@ class Found(NamedTuple):
 def checkpoint_dir(run_dir: Path, step: int) -> Path:
     """La carpeta del checkpoint de un paso."""
     return run_dir / CHECKPOINTS / f"step_{step:08d}"
+
+
+def step_of(path: Path) -> int:
+    """El paso de una carpeta de `checkpoint_folders`."""
+    return int(path.name.removeprefix("step_"))
 
 
 def write_checkpoint(run_dir: Path, snapshot: Snapshot) -> Path:

@@ -1,4 +1,4 @@
-"""De un checkpoint al entrenamiento recién montado: pesos, momentos, escala, cuentas y azar."""
+"""De un checkpoint al entrenamiento recién montado: lo que hay que reponer, y el azar."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ from enlace.train.tensors import (
 
 
 def restore(training: Training, found: Found) -> dict[str, Tensor]:
-    """Repone pesos, optimizador, escala y cuentas, y devuelve el azar guardado, sin tocarlo.
+    """Repone pesos, optimizador, escala, cuentas y picos, y devuelve el azar guardado, sin tocarlo.
 
     Los tensores se leen en CPU, se copian y se sueltan: en la GPU nunca hay dos modelos.
     """
@@ -27,6 +27,7 @@ def restore(training: Training, found: Found) -> dict[str, Tensor]:
     load_optimizer_tensors(training.model, training.optimizer, moments, found.path / OPTIMIZER)
     try:
         training.counters = Counters(**found.state["counters"])
+        training.watch.load_state_dict(found.state["watch"])
         if training.scaler.is_enabled():
             training.scaler.load_state_dict(found.state["scaler"])
     except (TypeError, KeyError, RuntimeError) as error:

@@ -27,6 +27,7 @@ from enlace.train.checkpoint import MODEL, STATE_VERSION, Found, newest_complete
 from enlace.train.restore import restore, restore_rng
 from enlace.train.retention import check_room
 from enlace.train.schedule import decay_start, learning_rate
+from enlace.train.skipping import SkippingStream
 from enlace.train.state import Training
 from enlace.train.tensors import (
     expected_moments,
@@ -48,7 +49,7 @@ class Run:
 
     Attributes:
         folder: carpeta del run.
-        stream: de dónde salen los batches.
+        stream: de dónde salen los batches, sin los que quitó una vuelta atrás.
         log: el registro.
         origin: de qué código y datos viene (JSON).
         segments: tramos del entrenamiento; cada uno dice desde qué paso y qué cambió.
@@ -57,7 +58,7 @@ class Run:
     """
 
     folder: Path
-    stream: TokenStream
+    stream: SkippingStream
     log: TrainLog
     origin: dict[str, Any]
     writer: CheckpointWriter
@@ -89,13 +90,13 @@ def open_run(
     run_dir.mkdir(parents=True, exist_ok=True)
     device = training.backend.device
     writer = CheckpointWriter(run_dir, training.config, device, log.say, log.sync)
-    run = Run(run_dir, stream, log, origin, writer)
+    run = Run(run_dir, SkippingStream(stream), log, origin, writer)
     # Orden de reanudación. Cada punto supone hechos los anteriores:
     # 1. Modelo, optimizador y escala ya existen, recién hechos por `build_training`.
     # 2. Se busca el checkpoint completo más nuevo: se borran temporales y se comprueban resúmenes.
     found = newest_complete(run_dir)
     if found is None:
-        begun = parent and begin_from(training, stream, parent, origin.get("tokenizer"))
+        begun = parent and begin_from(training, run.stream, parent, origin.get("tokenizer"))
         step = training.counters.step
         run.segments = [_segment(training, origin, from_step=step, differences={})]
         log.restart(step, StepClock().state_dict(), {})
@@ -108,7 +109,7 @@ def open_run(
         log.say(f"aviso: {reason}")
     # 3. Se rechaza lo que no puede coincidir por casualidad: configuración, stream, datos.
     _check_identity(found, training.config)
-    stream.check_state(found.state["stream"])
+    run.stream.load_state(found.state["stream"])
     _check_origin(found, origin)
     # 4. Pesos, momentos, escala y cuentas, en ese orden.
     rng = restore(training, found)
@@ -170,6 +171,7 @@ def run_state(training: Training, run: Run) -> dict[str, Any]:
             "next_lr": learning_rate(step, config.train),
         },
         "scaler": training.scaler.state_dict(),
+        "watch": training.watch.state_dict(),
         "stream": run.stream.state_dict(step),
         "clock": run.log.clock.state_dict(),
         "evaluation": {name: finite_or_none(value) for name, value in run.evaluation.items()},

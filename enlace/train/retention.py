@@ -17,9 +17,9 @@ from enlace.train.schedule import decay_start, is_time
 def prune(run_dir: Path, train: TrainConfig) -> list[Path]:
     """Borra los checkpoints que ya no hacen falta y devuelve cuáles eran.
 
-    Se quedan los `keep_last` últimos, el de mejor validación, uno cada `keep_every` pasos y, con
-    WSD, el que precede al decaimiento: de él parte una rama más larga. Los que no se pueden leer
-    no se tocan: quizá los escribió otra versión.
+    Se quedan los `keep_last` últimos, el de mejor validación, uno cada `keep_every` pasos, con WSD
+    el que precede al decaimiento (de él parte una rama más larga) y, con `rewind`, los que hacen
+    falta para volver. Los que no se pueden leer no se tocan: quizá los escribió otra versión.
     """
     states: dict[Path, dict[str, Any]] = {}
     for path in checkpoint_folders(run_dir):
@@ -29,11 +29,16 @@ def prune(run_dir: Path, train: TrainConfig) -> list[Path]:
             continue
     removed = [path for path in states if path not in kept(states, train)]
     for path in removed:
-        # Primero el nombre: un borrado a medias no debe parecer un checkpoint roto.
-        retired = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-borrado")
-        os.rename(path, retired)
-        shutil.rmtree(retired)
+        remove(path)
     return removed
+
+
+def remove(path: Path) -> None:
+    """Borra un checkpoint."""
+    # Primero el nombre: un borrado a medias no debe parecer un checkpoint roto.
+    retired = path.with_name(f"{TEMPORARY_PREFIX}{path.name}-borrado")
+    os.rename(path, retired)
+    shutil.rmtree(retired)
 
 
 def kept(states: Mapping[Path, Mapping[str, Any]], train: TrainConfig) -> set[Path]:
@@ -45,7 +50,36 @@ def kept(states: Mapping[Path, Mapping[str, Any]], train: TrainConfig) -> set[Pa
     ]
     best = {min(validated)[2]} if validated else set()
     milestones = {path for path, state in states.items() if is_milestone(state["step"], train)}
-    return {*list(states)[-train.keep_last :]} | best | milestones
+    recent = {*list(states)[-train.keep_last :]}
+    return recent | best | milestones | _rewind_targets(states, train)
+
+
+def _rewind_targets(states: Mapping[Path, Mapping[str, Any]], train: TrainConfig) -> set[Path]:
+    """Los periódicos desde el más nuevo anterior a cualquier accidente que aún no se haya visto.
+
+    Los de después también: cada uno será ese más adelante.
+    """
+    if not train.rewind or not states:
+        return set()
+    regular = {
+        path: state["step"] for path, state in states.items() if is_regular(state["step"], train)
+    }
+    horizon = max(state["step"] for state in states.values()) - rewind_reach(train)
+    target = max((step for step in regular.values() if step <= horizon), default=0)
+    return {path for path, step in regular.items() if step >= target}
+
+
+def rewind_reach(train: TrainConfig) -> int:
+    """Cuántos pasos antes del actual puede haber que volver: lo que tarda en verse un accidente.
+
+    Si picos y desbordes se alternan podría ser más; entonces no habrá a dónde volver, y se dirá.
+    """
+    return train.max_spikes + train.fp16_max_skips + train.rewind_skip
+
+
+def is_regular(step: int, train: TrainConfig) -> bool:
+    """Si tras `step` pasos se guarda en todo entrenamiento, se haya cortado o no."""
+    return step > 0 and is_save_time(step - 1, train)
 
 
 def is_milestone(step: int, train: TrainConfig) -> bool:
@@ -96,7 +130,10 @@ def _count(steps: int, periods: list[int], extra: set[int]) -> int:
 def kept_checkpoints(config: Config) -> int:
     """Cuántos checkpoints llegan a convivir: los conservados y el que se está escribiendo."""
     milestones = _milestone_count(config.train)
-    recent_and_best = min(config.train.keep_last + 1, save_count(config.train) - milestones)
+    recent = config.train.keep_last
+    if config.train.rewind:
+        recent = max(recent, math.ceil(rewind_reach(config.train) / config.train.save_every) + 1)
+    recent_and_best = min(recent + 1, save_count(config.train) - milestones)
     return milestones + recent_and_best + 1
 
 

@@ -7,6 +7,7 @@ import torch
 from enlace.backends import Backend
 from enlace.config.schema import Config
 from enlace.model.transformer import Transformer
+from enlace.train.spikes import SpikeWatch
 
 
 @dataclass
@@ -23,6 +24,9 @@ class Counters:
         optimizer_steps: actualizaciones de los pesos.
         skipped: pasos sin actualización porque fp16 desbordó.
         consecutive_skips: los últimos seguidos de esos.
+        spikes: pasos en los que la pérdida o el gradiente dieron un pico.
+        consecutive_spikes: los de la racha actual de pasos malos (picos o saltos).
+        trouble_since: primer paso (desde 0) de esa racha; None si el último fue normal.
         empty: pasos sin actualización porque no había ningún objetivo que predecir.
     """
 
@@ -31,6 +35,9 @@ class Counters:
     optimizer_steps: int = 0
     skipped: int = 0
     consecutive_skips: int = 0
+    spikes: int = 0
+    consecutive_spikes: int = 0
+    trouble_since: int | None = None
     empty: int = 0
 
 
@@ -43,4 +50,5 @@ class Training:
     model: Transformer
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
+    watch: SpikeWatch
     counters: Counters = field(default_factory=Counters)

@@ -19,17 +19,28 @@ import torch
 from enlace.backends import Backend
 from enlace.config.schema import Config
 from enlace.data.streams import Batch, TokenStream, batch_hash
-from enlace.errors import UnfinishedError
+from enlace.errors import TrainingAbortedError, UnfinishedError
 from enlace.model.loss import IGNORED
 from enlace.model.transformer import Transformer
 from enlace.process import StopSignal
 from enlace.progress import Row, TrainLog
 from enlace.train.artifact import Artifact
-from enlace.train.numerics import abort_non_finite, check_loss_scale, is_finite_step
+from enlace.train.devices import device_faults
+from enlace.train.limits import Limits, Reason
+from enlace.train.numerics import (
+    abort_non_finite,
+    check_loss_scale,
+    check_spikes,
+    count_step,
+    describe_spike,
+    is_finite_step,
+)
 from enlace.train.optim import build_optimizer
 from enlace.train.resume import Run, open_run, prepare_saves, save_run
 from enlace.train.retention import is_save_time
+from enlace.train.rewind import rewind
 from enlace.train.schedule import is_time, learning_rate
+from enlace.train.spikes import Scores, SpikeWatch
 from enlace.train.state import Training
 
 Evaluator = Callable[[Transformer], Iterable[tuple[str, float]]]
@@ -39,14 +50,16 @@ class StepResult(NamedTuple):
     """Lo que ha pasado en un paso.
 
     `loss` es la entropía cruzada media por objetivo (nats, sin z-loss); `grad_norm`, la norma antes
-    de recortar; `skipped`, si fp16 desbordó y los pesos no cambiaron; `tokens`, los leídos;
-    `scale`, la escala de la pérdida después del paso (1 si no es fp16).
+    de recortar; `skipped`, si fp16 desbordó y los pesos no cambiaron; `spike`, cuánto se apartó de
+    los pasos anteriores, si fue un pico; `tokens`, los leídos; `scale`, la escala de la pérdida
+    después del paso (1 si no es fp16).
     """
 
     loss: float
     grad_norm: float
     lr: float
     skipped: bool
+    spike: Scores | None
     tokens: int
     scale: float
 
@@ -84,7 +97,7 @@ def build_training(config: Config, backend: Backend) -> Training:
         enabled=backend.dtype == torch.float16,
     )
     optimizer = build_optimizer(model, config.train, backend.device)
-    return Training(config, backend, model, optimizer, scaler)
+    return Training(config, backend, model, optimizer, scaler, SpikeWatch(config.train))
 
 
 def _compile_blocks(model: Transformer) -> None:
@@ -106,7 +119,8 @@ def train_step(training: Training, batch: Batch, step: int) -> StepResult:
     La cuenta de pasos y la tasa de aprendizaje avanzan en todo caso (ver `Counters`).
 
     Raises:
-        TrainingAbortedError: paso no finito en fp32 o bf16, o escala de fp16 sin remedio.
+        TrainingAbortedError: paso no finito en fp32 o bf16, escala de fp16 sin remedio o demasiados
+            picos seguidos.
     """
     config, counters, scaler = training.config, training.counters, training.scaler
     lr = learning_rate(step, config.train)
@@ -114,20 +128,23 @@ def train_step(training: Training, batch: Batch, step: int) -> StepResult:
         group["lr"] = lr
     targets = int((batch.targets != IGNORED).sum())
     loss = grad_norm = 0.0
-    updated = False
+    updated, spike = False, None
     if targets:
         loss = accumulate(training, batch, targets)
         grad_norm, updated = _update(training, loss, step)
-    skipped = bool(targets) and not updated
+        spike = training.watch.observe(loss, grad_norm) if updated else None
+        count_step(counters, step, not updated, spike is not None)
     counters.step = step + 1
     counters.tokens += batch.ids.numel()
     counters.optimizer_steps += updated
-    counters.skipped += skipped
     counters.empty += not targets
-    counters.consecutive_skips = 0 if updated else counters.consecutive_skips + skipped
+    scale = scaler.get_scale()
     if scaler.is_enabled():
-        check_loss_scale(step, counters, scaler.get_scale(), config.train)
-    return StepResult(loss, grad_norm, lr, skipped, batch.ids.numel(), scaler.get_scale())
+        check_loss_scale(step, counters, scale, config.train)
+    if spike is not None:
+        check_spikes(step, counters, spike, config.train)
+    skipped = bool(targets) and not updated
+    return StepResult(loss, grad_norm, lr, skipped, spike, batch.ids.numel(), scale)
 
 
 def train(
@@ -157,30 +174,37 @@ def train(
         parent: de quién se parte, si `run_dir` aún no tiene ningún checkpoint.
 
     Raises:
-        UnfinishedError: se pidió parar; lo hecho está guardado.
+        UnfinishedError: se pidió parar o se llegó a un límite; lo hecho está guardado.
         TrainingAbortedError: una regla numérica detuvo el entrenamiento.
+        DeviceFailedError: la tarjeta falló o no queda memoria; lo guardado sigue intacto.
         CheckpointError: no se puede seguir desde lo que hay, o no se puede guardar.
     """
     recipe = config.train
-    training = build_training(config, backend)
-    run = open_run(training, stream, run_dir, log, origin, parent)
-    prepare_saves(training, run)
-    with run.writer as writer:
-        for step in range(training.counters.step, recipe.steps):
-            with log.clock.measure(recipe.tokens_per_step):
-                batch = stream.batch(step)
-                result = train_step(training, batch, step)
+    limits = Limits(recipe, run_dir, stop)
+    with device_faults(run_dir):
+        training = build_training(config, backend)
+        run = open_run(training, stream, run_dir, log, origin, parent)
+        prepare_saves(training, run)
+    with device_faults(run_dir), run.writer as writer:
+        while (step := training.counters.step) < recipe.steps:
+            try:
+                with log.clock.measure(recipe.tokens_per_step):
+                    batch = run.stream.batch(step)
+                    result = train_step(training, batch, step)
+            except TrainingAbortedError as accident:
+                rewind(training, run, accident)
+                continue
             values: dict[str, float | None] = {}
             if evaluators and is_time(step, recipe.eval_every, recipe):
                 values = run.evaluation = evaluate(training, evaluators)
-            if is_time(step, recipe.log_every, recipe) or result.skipped or values:
-                log.record(_row(training, run, batch, result, values), values)
+            if is_time(step, recipe.log_every, recipe) or result.skipped or result.spike or values:
+                _record(training, run, batch, result, values)
             if is_save_time(step, recipe):
                 save_run(training, run)
-            if stop.requested is not None and step + 1 < recipe.steps:
+            if (reason := limits.reached()) is not None and step + 1 < recipe.steps:
                 save_run(training, run)
                 writer.wait()
-                raise _unfinished(training, stop.requested)
+                raise _unfinished(training, reason)
             writer.check()
     counters = training.counters
     return TrainResult(
@@ -237,19 +261,21 @@ def _update(training: Training, loss: float, step: int) -> tuple[float, bool]:
         scaler.update()
     optimizer.zero_grad(set_to_none=True)
     if not finite and not scaler.is_enabled():
-        raise abort_non_finite(step, loss, norm)
+        raise abort_non_finite(step, training.counters, loss, norm)
     return norm, finite
 
 
-def _row(
+def _record(
     training: Training,
     run: Run,
     batch: Batch,
     result: StepResult,
     values: Mapping[str, float | None],
-) -> Row:
+) -> None:
     counters = training.counters
-    return Row(
+    if result.spike:
+        run.log.say(f"aviso: pico en el paso {counters.step}: {describe_spike(result.spike)}")
+    row = Row(
         step=counters.step,
         tokens=counters.tokens,
         loss=result.loss,
@@ -257,16 +283,18 @@ def _row(
         grad_norm=result.grad_norm,
         scale=result.scale,
         skipped=counters.skipped,
+        spikes=counters.spikes,
         tokens_per_second=run.log.clock.tokens_per_second,
         batch=batch_hash(batch),
         val_loss=values.get("val_loss"),
     )
+    run.log.record(row, values)
 
 
-def _unfinished(training: Training, number: int) -> UnfinishedError:
+def _unfinished(training: Training, reason: Reason) -> UnfinishedError:
     done, steps = training.counters.step, training.config.train.steps
     return UnfinishedError(
-        f"parado por la señal {number} en el paso {done} de {steps}; está guardado, y la misma "
+        f"parado por {reason.text} en el paso {done} de {steps}; está guardado, y la misma "
         "orden sigue desde ahí",
-        exit_code=128 + number,
+        exit_code=reason.exit_code,
     )

@@ -152,6 +152,10 @@ class CheckpointWriter:
         if self._failure is not None:
             raise self._failure
 
+    def settle(self) -> None:
+        """Espera a que acabe el guardado en marcha, haya ido bien o mal."""
+        self._join()
+
     def _join(self) -> None:
         if self._thread is not None:
             self._thread.join()

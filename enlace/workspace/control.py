@@ -80,6 +80,7 @@ def readable(line: str, steps: int | None) -> str:
             grad_norm=float(values["grad_norm"]),
             scale=float(values["scale"]),
             skipped=int(values["skipped"]),
+            spikes=int(values["spikes"]),
             tokens_per_second=_optional(values["tokens_per_second"]),
             batch=values["batch"],
             val_loss=_optional(values["val_loss"]),

@@ -57,6 +57,7 @@ def _row(step: int, loss: float, val_loss: float | None = None) -> str:
         "grad_norm": 1.5,
         "scale": 1.0,
         "skipped": 0,
+        "spikes": 0,
         "tokens_per_second": 1000.0,
         "batch": "0" * 16,
         "val_loss": val_loss,

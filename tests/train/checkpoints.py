@@ -24,6 +24,7 @@ _SECTIONS = (
     "counters",
     "schedule",
     "scaler",
+    "watch",
     "stream",
     "clock",
     "evaluation",
