@@ -36,6 +36,11 @@ def integer(value: int | None) -> str:
     return number(value, 0)
 
 
+def plural(count: int, one: str, many: str) -> str:
+    """La palabra que corresponde a `count` cosas."""
+    return one if count == 1 else many
+
+
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """`0.034` → «3,4 %»."""
     if fraction is None:

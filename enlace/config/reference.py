@@ -23,6 +23,7 @@ RULES = (
     "`hardware.preflight.warn_activation_bits` no es menor que "
     "`hardware.preflight.min_activation_bits`.",
     "`hardware.preflight.warn_skip_rate` no es mayor que `hardware.preflight.max_skip_rate`.",
+    "En `data.shard_tokens` cabe una ventana: `model.seq_len` + 1 tokens.",
     "`data.evaluation.max_new_tokens` deja sitio en `model.seq_len` a un token del principio (con "
     "bytes, al principio más largo entero).",
     "`train.fp16_init_scale` no es menor que `train.fp16_min_scale`.",

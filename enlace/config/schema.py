@@ -243,6 +243,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _shards_hold_windows(self) -> Self:
+        tokens, length = self.data.shard_tokens, self.model.seq_len
+        if tokens <= length:
+            raise SettingError(
+                f"data.shard_tokens = {tokens} no llega a una ventana de model.seq_len + 1 = "
+                f"{length + 1} tokens; pon {length + 1} o, mejor, decenas de millones"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _samples_fit(self) -> Self:
         # Sin esto, un entrenamiento de dos días acabaría en un error de la evaluación.
         new, length = self.data.evaluation.max_new_tokens, self.model.seq_len

@@ -44,16 +44,24 @@ class _Size(NamedTuple):
 
 
 def build_shards(
-    corpus_dir: Path, tokenizer_dir: Path, shards_dir: Path, data: DataConfig, vocab_size: int
+    corpus_dir: Path,
+    tokenizer_dir: Path,
+    shards_dir: Path,
+    data: DataConfig,
+    vocab_size: int,
+    seq_len: int = 1,
 ) -> dict[str, Any]:
     """Codifica el corpus en `shards_dir` y devuelve un informe con las cuentas de cada parte.
+
+    Para entrenar hace falta al menos una ventana de `seq_len` + 1 tokens; para validar, dos tokens.
 
     Los bytes escritos no dependen de `data.workers` ni de `data.tokenizer.fast_encoder`. Un trabajo
     cortado empieza de nuevo: sus restos se borran aquí y nunca parecen shards.
 
     Raises:
         DataError: falta algo, un id no cabe, no hay sitio en el disco o saldrían demasiados
-            ficheros (todo antes de escribir nada), o los codificadores difieren.
+            ficheros (todo antes de escribir nada), los codificadores difieren o el texto no da
+            para una ventana (y entonces no queda nada escrito).
     """
     dtype = dtype_for(vocab_size)
     settings = EncoderSettings(tokenizer_dir, data.tokenizer.fast_encoder, data.format, dtype)
@@ -72,6 +80,7 @@ def build_shards(
             split: _write_split(folder, split, corpus_dir, size.bytes, data, vocab_size, encoder)
             for split, size in sizes.items()
         }
+        _check_windows(splits, seq_len)
         index = ShardIndex(
             version=INDEX_VERSION,
             format=data.format,
@@ -112,6 +121,20 @@ def _write_split(
     except BaseException:
         writer.abort()
         raise
+
+
+def _check_windows(splits: dict[str, SplitRecord], seq_len: int) -> None:
+    for split, needed in (("train", seq_len + 1), ("val", 2)):
+        tokens = splits[split].tokens
+        if tokens >= needed:
+            continue
+        what = f"una ventana necesita model.seq_len + 1 = {needed}" if split == "train" else (
+            "hacen falta 2 para medir algo"
+        )
+        raise DataError(
+            f"la parte {split} del corpus tiene {tokens} tokens y {what}; añade texto a data/raw "
+            "o reduce model.seq_len"
+        )
 
 
 def _corpus_sizes(corpus_dir: Path) -> dict[str, _Size]:

@@ -4,6 +4,7 @@ El texto que parece un token especial ("<|endoftext|>") se codifica siempre como
 un documento no puede falsificar un final ni un turno. Los ids especiales los pone el programa.
 """
 
+import codecs
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
@@ -65,6 +66,9 @@ class Tokenizer(Protocol):
     def decode(self, ids: Iterable[int], skip_special: bool = False) -> str:
         """El texto de unos ids; los bytes que no forman UTF-8 salen como U+FFFD."""
 
+    def decode_begun(self, ids: Iterable[int]) -> str:
+        """Como `decode`, para un texto que sigue: sin el carácter que al final quede a medias."""
+
     def to_json(self) -> str:
         """El contenido de su `tokenizer.json`, en el formato de HF `tokenizers`."""
 
@@ -90,6 +94,7 @@ class TextTokenizer:
         self.eos_id = SPECIAL_TOKENS.index(END_OF_TEXT)
         self.turn_start_id = SPECIAL_TOKENS.index(TURN_START)
         self.turn_end_id = SPECIAL_TOKENS.index(TURN_END)
+        self._symbols = {symbol: byte for byte, symbol in enumerate(_byte_symbols())}
         self.fingerprint = hashlib.sha256(content.encode("utf-8")).hexdigest()
 
     @classmethod
@@ -115,6 +120,16 @@ class TextTokenizer:
         """El texto de unos ids. Los que sobran del vocabulario del modelo no dicen nada."""
         known = [identifier for identifier in ids if identifier < self.vocab_size]
         return str(self._tokenizer.decode(known, skip_special_tokens=skip_special))
+
+    def decode_begun(self, ids: Iterable[int]) -> str:
+        """El texto de unos ids, sin el carácter que al final quede a medias."""
+        return _begun(b"".join(self._bytes_of(each) for each in ids if each < self.vocab_size))
+
+    def _bytes_of(self, identifier: int) -> bytes:
+        token = str(self._tokenizer.id_to_token(identifier))
+        if identifier < len(SPECIAL_TOKENS):
+            return token.encode("utf-8")
+        return bytes(self._symbols[symbol] for symbol in token)
 
     def to_json(self) -> str:
         """El contenido de su `tokenizer.json`."""
@@ -149,6 +164,10 @@ class ByteTokenizer:
         if skip_special:
             content = content.replace(b"\0", b"")
         return content.decode("utf-8", errors="replace")
+
+    def decode_begun(self, ids: Iterable[int]) -> str:
+        """El texto de unos bytes, sin el carácter que al final quede a medias."""
+        return _begun(bytes(ids))
 
     def to_json(self) -> str:
         """Un `tokenizer.json` de HF equivalente: BPE por bytes sin ninguna fusión."""
@@ -214,6 +233,10 @@ def _read(path: Path) -> str:
         raise DataError(f"falta {path}; entrena el tokenizador (dvc repro tokenize)") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} no es UTF-8; vuelve a entrenarlo (dvc repro tokenize)") from error
+
+
+def _begun(content: bytes) -> str:
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(content)
 
 
 def _byte_symbols() -> list[str]:

@@ -12,12 +12,14 @@ from enlace.data.tokenizer import (
     ByteTokenizer,
     TextTokenizer,
     Tokenizer,
+    load_tokenizer,
     save_tokenizer,
     train_bpe,
 )
 from enlace.errors import DataError
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
+REPORT_FILE = "report.json"
 TOKENIZER_REPORT_VERSION = 2
 _MEGABYTE = 1_000_000
 _MEASURED_BYTES = 4 * _MEGABYTE
@@ -55,7 +57,28 @@ def build_tokenizer(
         budget = max(1, round(data.tokenizer.train_megabytes * _MEGABYTE))
         texts = counter.count(sample_texts(corpus_dir, "train", budget))
         tokenizer = TextTokenizer(train_bpe(texts, vocab_size, data.tokenizer.min_frequency))
-    report = {
+    report = _report(tokenizer, corpus_dir, vocab_size, counter)
+    with atomic_dir(tokenizer_dir) as folder:
+        save_tokenizer(tokenizer, folder)
+        write_json(folder / REPORT_FILE, report)
+    return report
+
+
+def measure_tokenizer(corpus_dir: Path, tokenizer_dir: Path, vocab_size: int) -> dict[str, Any]:
+    """Mide en el corpus un tokenizador que ya estaba hecho, y deja el informe a su lado.
+
+    Raises:
+        DataError: falta el corpus o el tokenizador.
+    """
+    report = _report(load_tokenizer(tokenizer_dir), corpus_dir, vocab_size, _Counter())
+    write_json(tokenizer_dir / REPORT_FILE, report)
+    return report
+
+
+def _report(
+    tokenizer: Tokenizer, corpus_dir: Path, vocab_size: int, counter: "_Counter"
+) -> dict[str, Any]:
+    return {
         "version": TOKENIZER_REPORT_VERSION,
         "kind": tokenizer.kind,
         "vocab_size": tokenizer.vocab_size,
@@ -67,10 +90,6 @@ def build_tokenizer(
         "examples": [split_word(tokenizer, word) for word in _EXAMPLES],
         "warnings": _warnings(tokenizer, vocab_size),
     }
-    with atomic_dir(tokenizer_dir) as folder:
-        save_tokenizer(tokenizer, folder)
-        write_json(folder / "report.json", report)
-    return report
 
 
 def measure(tokenizer: Tokenizer, texts: Iterable[SampledText]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Muestras: el modelo continúa los principios de texto de la configuración."""
 
 import itertools
-import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -10,6 +9,7 @@ import torch
 from enlace.backends import Backend
 from enlace.config.schema import EvaluationConfig
 from enlace.data.chat import render_question, turn_markers
+from enlace.data.rules.characters import normalize_characters
 from enlace.data.tokenizer import TextTokenizer, Tokenizer
 from enlace.errors import ConfigError
 from enlace.evaluation.loss import evaluation_mode
@@ -69,7 +69,7 @@ def generate_samples(
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str, chat: bool = False) -> list[int]:
     """Los ids de un principio, normalizado como el corpus; con `chat`, dentro de la plantilla."""
-    ids = tokenizer.encode(unicodedata.normalize("NFC", prompt))
+    ids = tokenizer.encode(normalize_characters(prompt))
     if chat and isinstance(tokenizer, TextTokenizer):
         return render_question(ids, turn_markers(tokenizer))
     return ids
@@ -108,4 +108,6 @@ def _continue(
     new_ids: list[int] = output_BT[0, len(ids) :].tolist()
     shown = list(itertools.takewhile(lambda token: token not in stop_ids, new_ids))
     finished = len(shown) < len(new_ids)
-    return Sample(prompt, tokenizer.decode(shown), len(new_ids), finished)
+    # Al agotar los tokens, el último carácter puede haber quedado a medias.
+    text = tokenizer.decode(shown) if finished else tokenizer.decode_begun(shown)
+    return Sample(prompt, text, len(new_ids), finished)

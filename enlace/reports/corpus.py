@@ -175,12 +175,16 @@ def _examples(report: Report) -> Block:
 def _duplicates(report: Report) -> Block:
     found = report["duplicates"]
     text = (
-        f"{integer(found['exact'])} documentos iguales a otro y {integer(found['near'])} casi "
-        f"iguales, en {integer(found['clusters'])} grupos"
-        + (f"; el mayor, de {integer(found['largest'])}." if found["clusters"] else "."),
-        f"{integer(found['contained'])} documentos cuyo texto ya estaba en otros más largos.",
-        f"{integer(found['unsplit'])} documentos se parecen a otro sin llegar a repetirlo: siguen, "
-        "y en la misma parte que él.",
+        f"Quitados por ser iguales a otro: {integer(found['exact'])}.",
+        f"Por ser casi iguales a otro: {integer(found['near'])}"
+        + (
+            f". Grupos: {integer(found['clusters'])}; el mayor, de {integer(found['largest'])}."
+            if found["clusters"]
+            else "."
+        ),
+        f"Porque su texto ya estaba en otros más largos: {integer(found['contained'])}.",
+        "Siguen, aunque se parecen a otro o comparten texto con él, y van en su misma parte: "
+        f"{integer(found['unsplit'])}.",
     )
     rows = tuple((cluster[0], " · ".join(cluster[1:])) for cluster in found["examples"])
     return Block("Repetidos", text, ("se queda", "se van"), rows)

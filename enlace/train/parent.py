@@ -13,9 +13,10 @@ from typing import Any
 
 from enlace.config.schema import Config, TrainConfig
 from enlace.errors import CheckpointError
-from enlace.files import atomic_dir, sha256_file, write_bytes
+from enlace.files import atomic_dir, remove_temporaries, sha256_file, write_bytes
 from enlace.manifest import InitState, ParentRecord, content_sha256
 from enlace.paths import private_folder, shared_root
+from enlace.process import exclusive_lock
 from enlace.train.artifact import TOKENIZER, Artifact, open_artifact
 
 _SHAPE = (
@@ -120,17 +121,20 @@ def freeze(artifact: Artifact, digest: str) -> Path:
 
     Raises:
         CheckpointError: está dañado o no se encuentra su tokenizador.
+        LockError: otro proceso está guardando otro padre.
     """
     folder = store() / digest[:16]
     if folder.is_dir():
         return folder
     tokenizer = _tokenizer_of(artifact)
-    with atomic_dir(folder) as temporary:
-        for file in sorted(artifact.path.iterdir()):
-            if file.is_file():
-                shutil.copyfile(file, temporary / file.name)
-        shutil.copyfile(tokenizer, temporary / TOKENIZER)
-        open_artifact(temporary).verify()
+    with exclusive_lock(store().with_suffix(".lock")):
+        remove_temporaries(store())  # los de un corte: pueden ser gigabytes
+        with atomic_dir(folder) as temporary:
+            for file in sorted(artifact.path.iterdir()):
+                if file.is_file():
+                    shutil.copyfile(file, temporary / file.name)
+            shutil.copyfile(tokenizer, temporary / TOKENIZER)
+            open_artifact(temporary).verify()
     return folder
 
 
@@ -141,6 +145,7 @@ def inherit_tokenizer(parent: Artifact, folder: Path) -> None:
         CheckpointError: el padre no lo lleva o no es el suyo.
     """
     content = _tokenizer_of(parent).read_bytes()
+    remove_temporaries(folder.parent, folder.name)
     with atomic_dir(folder) as temporary:
         write_bytes(temporary / TOKENIZER, content)
 

@@ -94,6 +94,8 @@ def _bring(
             )
         del request["part_bytes"]  # dónde se corta cada parte no cambia el texto
         _check_same(manifest.get("request", {}), request, RAW / download.name)
+        # Si el corte llegó al copiarla desde otro disco, la de trabajo sobra.
+        shutil.rmtree(_work_folder(download.name), ignore_errors=True)
         return Downloaded(target, manifest, present=True)
     require_libraries()
     work = _work_folder(download.name)

@@ -138,7 +138,7 @@ def run(peer: str, work: Path, workers: int) -> Result:
         env=environment,
         stdout=subprocess.DEVNULL,
     )
-    peak = _Peak(process.pid)
+    peak = Peak(process.pid)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
     rss, anonymous = peak.stop()
@@ -154,7 +154,7 @@ def run(peer: str, work: Path, workers: int) -> Result:
     return Result(peer, seconds, cpu, rss, anonymous, digest.hexdigest())
 
 
-class _Peak:
+class Peak:
     """La mayor memoria simultánea de un proceso y de sus descendientes."""
 
     def __init__(self, pid: int) -> None:
@@ -165,6 +165,7 @@ class _Peak:
         self._thread.start()
 
     def stop(self) -> tuple[int, int]:
+        """Deja de mirar y devuelve la residente y la anónima mayores, en bytes."""
         self._done.set()
         self._thread.join()
         return self._peak

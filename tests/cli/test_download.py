@@ -219,8 +219,11 @@ def test_lo_que_ya_esta_no_se_descarga_y_lo_distinto_se_niega(
     data = with_downloads({"dataset": str(dataset)})
     _bring(data)
     monkeypatch.setattr(download, "resolve", lambda _: pytest.fail("no debe preguntar"))
+    leftover = Path(".enlace/downloads") / data.downloads[0].name  # de un corte al mudarla de disco
+    leftover.mkdir(parents=True)
     (again,) = download_all(data, Path(), lambda _: None, PART + 1)
     assert again.present
+    assert not leftover.exists()
     with pytest.raises(DataError, match=r"max_megabytes = 1\.0 y ahora es 2\.0"):
         _bring(with_downloads({"dataset": str(dataset), "max_megabytes": 2.0}))
     Path("data/raw/mio").mkdir()

@@ -200,6 +200,11 @@ def test_una_clave_de_mas_en_cada_seccion(section: str) -> None:
             "data.format = chat necesita tokens de turno y data.tokenizer.kind = byte no los "
             "tiene; pon data.tokenizer.kind: bpe",
         ),
+        (
+            {"data.shard_tokens": 32},
+            "data.shard_tokens = 32 no llega a una ventana de model.seq_len + 1 = 33 tokens; pon "
+            "33 o, mejor, decenas de millones",
+        ),
     ],
 )
 def test_la_frase_entera(changes: dict[str, Any], expected: str) -> None:

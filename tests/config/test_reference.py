@@ -19,6 +19,7 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
     "es múltiplo de `model.seq_len`": [{"train.tokens_per_step": 250}],
     "divide las secuencias de cada paso": [{"hardware.micro_batch": 3}],
     "caben juntos en `train.steps`": [{"train.warmup": 0.5, "train.decay": 11}],
+    "cabe una ventana": [{"data.shard_tokens": 32}],
     "deja sitio en `model.seq_len`": [
         {"data.evaluation.max_new_tokens": 32},
         {"data.evaluation.prompts": ["x" * 25]},

@@ -1,10 +1,13 @@
 """Contaminación: los textos de evaluación se encuentran, y los que no están no se inventan."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from enlace.data.duplicates.shingles import word_hashes
 from enlace.data.preparation.contamination import Searcher
@@ -37,6 +40,19 @@ def _jsonl(*records: Any) -> str:
 def _found(texts: EvaluationTexts, searcher: Searcher, document: str) -> dict[str, float]:
     hits = searcher.search(word_hashes(document))
     return {texts.texts[hit.text].start: hit.overlap for hit in hits}
+
+
+def test_un_parquet_se_busca_igual_que_su_jsonl(tmp_path: Path) -> None:
+    records = [{"id": n, "q": sentences(4, n), "choices": [_SHORT, _TINY]} for n in range(3)]
+    sink = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(records), sink)
+    content: dict[str, Prose] = {"eval/a.parquet": sink.getvalue()}
+    texts, searcher = _searcher(tmp_path / "p", content)
+    same, _ = _searcher(tmp_path / "j", {"eval/a.jsonl": _jsonl(*records)})
+    assert [(t.source[-2:], t.start) for t in texts.texts] == [
+        (t.source[-2:], t.start) for t in same.texts
+    ]
+    assert len(_found(texts, searcher, f"{sentences(4, 2)} {_SHORT}")) == 2
 
 
 @pytest.fixture
@@ -96,6 +112,7 @@ def test_los_parrafos_de_un_txt_son_textos_y_se_lee_comprimido(tmp_path: Path) -
         ({"a.txt": "x"}, r"ningún fichero.*data\.contamination\.include"),
         ({"eval/a.pdf": "x"}, r"eval/a\.pdf|data\.contamination\.include"),
         ({"eval/a.jsonl": '{"q": 1}\nno\n'}, r"a\.jsonl:2 no es JSON"),
+        ({"eval/a.parquet": "no"}, r"a\.parquet no es un parquet entero"),
         ({"eval/a.txt": b"a\xff"}, "no es UTF-8"),
     ],
 )

@@ -151,6 +151,9 @@ def test_ni_con_near_apagado_se_separan_los_parecidos(tmp_path: Path) -> None:
     assert any("data.dedup.near: false" in warning for warning in report["warnings"])
 
 
+_FOREIGN = "The old woman looked at the river and said nothing about the rain that had come.\n\n"
+
+
 @pytest.mark.parametrize(
     ("files", "changes", "message"),
     [
@@ -158,6 +161,16 @@ def test_ni_con_near_apagado_se_separan_los_parecidos(tmp_path: Path) -> None:
         ({"a.txt": "poco", "b.txt": "nada"}, {}, r"length 2.*data\.rules\.length"),
         ({"a.txt": b"\xff\xfe\xfa" * 9}, {"data__on_bad_bytes": "skip"}, r"bad_bytes 1.*UTF-8"),
         ({f"{n}.txt": sentences(9, 1) for n in range(9)}, {}, r"queda vacía: 1 .*8 eran repetidos"),
+        (
+            {f"{n}.txt": _FOREIGN * (n + 1) for n in range(3)},
+            {"data__rules__language__enabled": True},
+            r"language 3.*data\.rules\.language\.keep",
+        ),
+        (
+            {f"{n}.txt": f"{sentences(30, 1)} Caso {n}." for n in range(9)},
+            {"data__dedup__near": False, "data__dedup__contained": False},
+            r"9 documentos que quedan forman 1 familia de textos parecidos.*split_threshold",
+        ),
         (
             {"a.txt": sentences(4, 1), "eval/p.txt": sentences(4, 1)},
             {k: v for k, v in _EVERYTHING.items() if "contamination" in k},
@@ -169,7 +182,16 @@ def test_ni_con_near_apagado_se_separan_los_parecidos(tmp_path: Path) -> None:
             r"ningún fichero.*data\.contamination\.include",
         ),
     ],
-    ids=["vacio", "corto", "ilegible", "repetido", "contaminado", "sin-evaluacion"],
+    ids=[
+        "vacio",
+        "corto",
+        "ilegible",
+        "repetido",
+        "ajeno",
+        "plantilla",
+        "contaminado",
+        "sin-evaluacion",
+    ],
 )
 def test_un_corpus_que_no_sirve_es_un_error_y_no_deja_nada(
     tmp_path: Path, files: dict[str, Prose], changes: dict[str, Any], message: str

@@ -267,4 +267,18 @@ def test_demasiados_ficheros_se_rechazan_con_un_remedio_que_vale(
 
 
 def _with_shards(tokens: int) -> DataConfig:
-    return make_config(_CHANGES | {"data.shard_tokens": tokens}).data
+    return make_config(_CHANGES).data.model_copy(update={"shard_tokens": tokens})
+
+
+def test_un_texto_que_no_da_para_una_ventana_lo_dice_y_no_deja_shards(
+    prepared: Prepared, tmp_path: Path
+) -> None:
+    tokens = read_index(prepared.shards).split("train").tokens
+    arguments = (prepared.corpus, prepared.tokenizer, tmp_path / "s", _with_shards(1000), 400)
+    with pytest.raises(
+        DataError, match=rf"train del corpus tiene {tokens} tokens.*seq_len \+ 1 = {tokens + 1}"
+    ):
+        build_shards(*arguments, tokens)
+    assert list(tmp_path.iterdir()) == []
+    build_shards(*arguments, tokens - 1)
+    assert folder_bytes(tmp_path / "s") == folder_bytes(prepared.shards)

@@ -111,6 +111,21 @@ def test_descodificar_omite_los_especiales_solo_si_se_pide(tokenizer: TextTokeni
     assert tokenizer.decode([*ids, 399_999]) == "hola<|endoftext|>"
 
 
+def test_un_texto_que_sigue_no_ensena_un_caracter_a_medias(tokenizer: TextTokenizer) -> None:
+    text = "¿Ñu? 👩 —fin—"
+    for each in (tokenizer, ByteTokenizer()):
+        ids = each.encode(text)
+        shown = [each.decode_begun(ids[:count]) for count in range(len(ids) + 1)]
+        assert shown[-1] == text
+        assert all(text.startswith(begun) for begun in shown)
+        assert any("\ufffd" in each.decode(ids[:count]) for count in range(len(ids)))
+        broken = [*each.encode("a"), each.encode("ñ")[-1], *each.encode("b")]
+        if each.kind == "byte":
+            assert each.decode_begun(broken) == each.decode(broken) == "a\ufffdb"
+    special = [tokenizer.eos_id, *tokenizer.encode("año"), tokenizer.vocab_size + 5]
+    assert tokenizer.decode_begun(special) == tokenizer.decode(special)
+
+
 def test_entrenar_es_repetible_entre_procesos(content: str) -> None:
     code = (
         "import hashlib\n"

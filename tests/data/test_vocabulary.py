@@ -8,7 +8,7 @@ import pytest
 from enlace.data.corpus import read_corpus
 from enlace.data.preparation.build import build_corpus
 from enlace.data.tokenizer import load_tokenizer
-from enlace.data.vocabulary import build_tokenizer
+from enlace.data.vocabulary import build_tokenizer, measure_tokenizer
 from enlace.errors import DataError
 from enlace.reports.tokenizer import tokenizer_markdown
 from tests.data.builders import bpe, folder_bytes, stories, write_tree
@@ -46,6 +46,17 @@ def test_el_tokenizador_se_entrena_igual_dos_veces_y_se_mide(tmp_path: Path) -> 
     assert measured["bytes_per_token"] == round(sum(len(t.encode()) for t in texts) / tokens, 4)
     assert measured["tokens_per_word"] > 1
     assert (report["vocab_size"], report["warnings"]) == (380, [])
+
+
+def test_uno_ya_hecho_se_mide_igual_que_al_entrenarlo(tmp_path: Path) -> None:
+    corpus = _corpus(tmp_path)
+    report = build_tokenizer(corpus, tmp_path / "t", make_config(bpe(380)).data, 380)
+    before = (tmp_path / "t/tokenizer.json").read_bytes()
+    measured = measure_tokenizer(corpus, tmp_path / "t", 380)
+    assert measured == report | {"trained_bytes": 0, "sample": []}
+    assert measured == json.loads((tmp_path / "t/report.json").read_text("utf-8"))
+    assert (tmp_path / "t/tokenizer.json").read_bytes() == before
+    assert "Con qué se entrenó" not in tokenizer_markdown(measured)
 
 
 def test_un_corpus_corto_encoge_y_lo_dice(tmp_path: Path) -> None:

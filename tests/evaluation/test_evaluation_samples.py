@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 
 from enlace.config.schema import EvaluationConfig
+from enlace.data.rules.characters import normalize
 from enlace.data.tokenizer import ByteTokenizer
 from enlace.errors import ConfigError
 from enlace.evaluation.samples import Sample, encode_prompt, generate_samples
@@ -91,9 +92,11 @@ def test_lo_que_cabe_justo_se_genera() -> None:
     assert sample.finished or sample.new_tokens == 8
 
 
-def test_los_principios_se_normalizan_a_nfc_como_el_corpus() -> None:
+def test_los_principios_se_normalizan_como_el_corpus() -> None:
     tokenizer = ByteTokenizer()
-    assert encode_prompt(tokenizer, "ma\u0301s") == tokenizer.encode("más")
+    for dirty in ("ma\u0301s\r\ncosas ", "más\u2028co\u00adsas ", "\ufeffmás\x0bcosas\x07 "):
+        assert encode_prompt(tokenizer, dirty) == tokenizer.encode("más\ncosas ")
+        assert encode_prompt(tokenizer, dirty) == tokenizer.encode(normalize(dirty) + " ")
 
 
 def test_el_modo_del_modelo_y_el_azar_global_quedan_como_estaban() -> None:

@@ -142,6 +142,15 @@ def test_el_padre_sobrevive_a_que_dvc_borre_las_salidas(own_root: Path) -> None:
     assert resolve_parent(child, child.train) == child
 
 
+def test_un_corte_al_guardar_el_padre_no_deja_restos(own_root: Path) -> None:
+    leftover = own_root / ".enlace/parents/.tmp-0123456789ab-fedcba9876543210"
+    leftover.mkdir(parents=True)
+    (leftover / MODEL).write_bytes(b"a medias")
+    child = _child(own_root, "checkpoints/state", LONG, "all")
+    kept = [path.name for path in leftover.parent.iterdir() if path.is_dir()]
+    assert kept == [child.train.init_sha256[:16]]
+
+
 def test_el_resultado_en_la_carpeta_del_padre_no_pasa_a_ser_su_propio_padre(
     own_root: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from enlace.data.duplicates.union import Indices
 
 LEAST = 8
 """N-gramas de la muestra sin los que un documento no se juzga: es demasiado corto."""
-_AT_ONCE = 1 << 22
+_AT_ONCE = 1 << 20
 
 
 class Passages(NamedTuple):
@@ -51,15 +51,14 @@ def find_contained(
     passages: Passages, order: Indices, alive: npt.NDArray[np.bool_], config: DedupConfig
 ) -> Containment:
     """Recorre en `order` los documentos de `alive` y dice cuáles sobran y quién los contiene."""
-    groups, count = _shared(passages, alive)
+    places, groups, count = _shared(passages, alive)
     owners = np.full(count, -1, np.int64)
     ends = np.cumsum(passages.counts, dtype=np.int64)
-    starts = ends - passages.counts
+    firsts, lasts = np.searchsorted(places, ends - passages.counts), np.searchsorted(places, ends)
     share = min(config.contained_share, config.split_threshold)
     dropped, relatives = list[tuple[int, int]](), list[tuple[int, int]]()
     for document in order[alive[order]].tolist():
-        mine = groups[starts[document] : ends[document]]
-        mine = mine[mine >= 0]
+        mine = groups[firsts[document] : lasts[document]]
         total = int(passages.counts[document])
         if not len(mine):
             continue
@@ -78,25 +77,59 @@ def find_contained(
     return Containment(gone, containers, first, second)
 
 
-def _shared(passages: Passages, alive: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int32], int]:
-    """El número de cada n-grama que tienen dos o más documentos (−1 los demás), y cuántos hay.
+class _Shared(NamedTuple):
+    """Los n-gramas de la muestra que tienen dos documentos o más.
 
-    Por partes según el valor: cada una se ordena en memoria y no crece con el corpus.
+    `places` (S,) int64 en orden creciente: sus posiciones en `Passages.values`; `groups` (S,)
+    int32: el número de cada n-grama; `distinct`: cuántos hay.
     """
-    values = passages.values
-    groups = np.full(len(values), -1, np.int32)
-    judged = np.repeat(alive, passages.counts)
-    parts = 1 + len(values) // _AT_ONCE
-    count = 0
+
+    places: Indices
+    groups: npt.NDArray[np.int32]
+    distinct: int
+
+
+def _shared(passages: Passages, alive: npt.NDArray[np.bool_]) -> _Shared:
+    """Busca los n-gramas compartidos por partes según el valor.
+
+    Cada parte se ordena en memoria y no crece con el corpus; la muestra puede estar en disco.
+    """
+    parts = 1 + len(passages.values) // _AT_ONCE
+    places, groups, count = [np.empty(0, np.int64)], [np.empty(0, np.int32)], 0
     for part in range(parts):
-        places = np.flatnonzero((values % np.uint64(parts) == part) & judged)
-        order = places[np.argsort(values[places], kind="stable")]
-        ordered = values[order]
+        found = _values_of(passages, alive, part, parts)
+        order = np.argsort(found.values, kind="stable")
+        ordered = found.values[order]
         new = np.ones(len(order), bool)
         new[1:] = ordered[1:] != ordered[:-1]
         runs = np.cumsum(new) - 1
         shared = np.bincount(runs, minlength=1)[runs] > 1
         numbers = np.cumsum(new & shared) - 1 + count
-        groups[order[shared]] = numbers[shared]
+        places.append(found.places[order[shared]])
+        groups.append(numbers[shared].astype(np.int32))
         count += int((new & shared).sum())
-    return groups, count
+    joined = np.concatenate(places)
+    order = np.argsort(joined)
+    return _Shared(joined[order], np.concatenate(groups)[order], count)
+
+
+class _Values(NamedTuple):
+    places: Indices
+    values: Hashes
+
+
+def _values_of(passages: Passages, alive: npt.NDArray[np.bool_], part: int, parts: int) -> _Values:
+    """Los n-gramas de los documentos de `alive` que son de una parte, y sus posiciones."""
+    ends = np.cumsum(passages.counts, dtype=np.int64)
+    places, values = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
+    document, start = 0, 0
+    while document < len(ends):
+        stop = max(document + 1, int(np.searchsorted(ends, start + _AT_ONCE, "right")))
+        end = int(ends[stop - 1])
+        block = np.asarray(passages.values[start:end])
+        judged = np.repeat(alive[document:stop], passages.counts[document:stop])
+        chosen = np.flatnonzero(judged & (block % np.uint64(parts) == part))
+        places.append(chosen + start)
+        values.append(block[chosen])
+        document, start = stop, end
+    return _Values(np.concatenate(places), np.concatenate(values))

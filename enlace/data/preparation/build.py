@@ -13,12 +13,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from rich.console import Console
 
 from enlace.config.schema import DataConfig
 from enlace.data.corpus import SPLITS, CorpusWriter, corpus_file
 from enlace.data.documents import Rejection
-from enlace.data.duplicates.resolve import resolve
+from enlace.data.duplicates.resolve import Resolution, resolve
 from enlace.data.preparation.batches import (
     Batch,
     Found,
@@ -38,7 +39,7 @@ from enlace.data.readers import RawRecord, iterate_records
 from enlace.data.readers.iterate import training_files
 from enlace.data.throughput import Throughput
 from enlace.errors import DataError
-from enlace.figures import size
+from enlace.figures import plural, short, size
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
 # Arrancar un proceso cuesta lo que limpiar un par de megabytes.
@@ -95,7 +96,7 @@ def build_corpus(
         fingerprints = staging.fingerprints()
         resolution = resolve(fingerprints, data.dedup)
         fates = decide_fates(fingerprints.ids, fingerprints.ranks, resolution, data)
-        _check_splits(fates, read.tallies, data)
+        _check_splits(fates, resolution, data)
         outcome = Outcome(data, read.tallies, read.found, evaluation, staging, resolution, fates)
         report = corpus_report(outcome, _write(folder, staging, fates, outcome.examples))
         write_json(folder / "report.json", report)
@@ -181,7 +182,7 @@ def _check_something(tallies: Tallies, source_dir: Path) -> None:
     )
 
 
-def _check_splits(fates: Fates, tallies: Tallies, data: DataConfig) -> None:
+def _check_splits(fates: Fates, resolution: Resolution, data: DataConfig) -> None:
     kept = int((fates.copies > 0).sum())
     in_val = int(((fates.copies > 0) & fates.validation).sum())
     repeated = int((fates.copies == 0).sum() - fates.unweighted.sum())
@@ -189,6 +190,16 @@ def _check_splits(fates: Fates, tallies: Tallies, data: DataConfig) -> None:
         if count:
             continue
         detail = f" ({repeated} eran repetidos)" if repeated else ""
+        families = len(np.unique(resolution.deciders[fates.copies > 0]))
+        if families < kept:
+            raise DataError(
+                f"la parte {split} queda vacía: los {kept} documentos que quedan{detail} forman "
+                f"{families} {plural(families, 'familia', 'familias')} de textos parecidos, que "
+                "van enteras a una parte para que validación mida algo nuevo; añade textos "
+                "distintos (si son plantillas, varíalas), sube data.dedup.split_threshold "
+                f"({short(data.dedup.split_threshold)}) o cambia data.val_fraction "
+                f"({short(data.val_fraction)})"
+            )
         raise DataError(
             f"la parte {split} queda vacía: {kept} documentos{detail} con "
             f"data.val_fraction={data.val_fraction}; añade documentos, parte los largos en varios "

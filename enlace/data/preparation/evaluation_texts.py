@@ -1,7 +1,7 @@
 """Los textos de evaluación que no deben estar en el corpus, en una tabla de n-gramas en disco.
 
-Salen de los ficheros de `data.contamination.include`: en un `.jsonl`, cada cadena de cada registro
-(pregunta, contexto, opciones…) es un texto; en un `.txt` o `.md`, cada párrafo. De los que tienen
+Salen de los ficheros de `data.contamination.include`: en un `.jsonl` o `.parquet`, cada cadena de
+cada registro (pregunta, contexto, opciones…) es un texto; en un `.txt` o `.md`, cada párrafo. De los que tienen
 menos palabras que un n-grama se busca el texto entero, y los más cortos que `SHORTEST` palabras no
 se buscan: «el sol» está en cualquier parte y no delata a nadie.
 """
@@ -19,6 +19,7 @@ from enlace.config.schema import DataConfig
 from enlace.data.duplicates.shingles import Hashes, ngram_hashes, word_hashes
 from enlace.data.formats import COMPRESSIONS, format_of
 from enlace.data.readers.blocks import read_lines
+from enlace.data.readers.table import every_row
 from enlace.data.selection import select_files
 from enlace.errors import DataError
 
@@ -34,7 +35,7 @@ TABLES: dict[str, Any] = {
     "wholes": np.uint64,
     "shorts": np.int32,
 }
-_SUFFIXES = (".jsonl", ".txt", ".md", ".markdown")
+_SUFFIXES = (".jsonl", ".parquet", ".txt", ".md", ".markdown")
 _SHOWN_CHARS = 80
 
 
@@ -130,10 +131,13 @@ def read_table(folder: Path, name: str) -> npt.NDArray[Any]:
 
 def _strings(source_dir: Path, files: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     for name in files:
-        if format_of(name) == "jsonl":
-            yield from _record_strings(source_dir / name, name)
-        else:
-            yield from _paragraphs(source_dir / name, name)
+        match format_of(name):
+            case "jsonl":
+                yield from _record_strings(source_dir / name, name)
+            case "parquet":
+                yield from _row_strings(source_dir / name, name)
+            case _:
+                yield from _paragraphs(source_dir / name, name)
 
 
 def _record_strings(path: Path, name: str) -> Iterator[tuple[str, str]]:
@@ -145,6 +149,12 @@ def _record_strings(path: Path, name: str) -> Iterator[tuple[str, str]]:
         except ValueError as error:  # también los bytes que no son UTF-8
             raise DataError(f"{path}:{number} no es JSON ({error}); arregla el fichero") from None
         for text in _leaves(record):
+            yield f"{name}:{number}", text
+
+
+def _row_strings(path: Path, name: str) -> Iterator[tuple[str, str]]:
+    for number, row in enumerate(every_row(path), start=1):
+        for text in _leaves(row):
             yield f"{name}:{number}", text
 
 

@@ -101,14 +101,14 @@ class Staging:
     def fingerprints(self) -> Fingerprints:
         """Lo que hace falta para buscar repetidos, con las firmas sin traer a memoria."""
         width = self._config.bands * self._config.rows
-        signatures = np.memmap(self._path("signatures"), np.uint32, "r", shape=(self.count, width))
+        signatures = self._map("signatures", np.uint32).reshape(self.count, width)
         return Fingerprints(
             self.column("ids"),
             self.column("ranks"),
             self.column("sizes"),
             signatures,
             lambda band: self._read(f"keys-{band}", np.uint64),
-            Passages(self._read("passages", np.uint64), self.column("passage_counts")),
+            Passages(self._map("passages", np.uint64), self.column("passage_counts")),
         )
 
     def lines(self) -> Iterator[bytes]:
@@ -118,6 +118,11 @@ class Staging:
 
     def _read(self, name: str, dtype: Any) -> npt.NDArray[Any]:
         return cast(npt.NDArray[Any], np.fromfile(self._path(name), dtype=dtype))
+
+    def _map(self, name: str, dtype: Any) -> npt.NDArray[Any]:
+        """La tabla, sin traerla a memoria; una vacía no se puede proyectar."""
+        path = self._path(name)
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
     def _path(self, name: str) -> Path:
         suffix = "" if "." in name else ".bin"

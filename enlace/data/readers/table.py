@@ -28,32 +28,34 @@ def read_rows(
     Raises:
         DataError: el fichero está dañado o no tiene las columnas.
     """
-    import pyarrow
-    from pyarrow import parquet
+    with _opened(path) as table:
+        columns = _columns(path, table.schema_arrow.names, data)
+        number = 0
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
+            for values in _rows(batch, limit):
+                number += 1
+                source = f"{name}:{number}"
+                if isinstance(values, int):
+                    detail = (
+                        f"una sola fila de {values / 1e6:.1f} MB; pártela o sube "
+                        "data.max_record_megabytes"
+                    )
+                    yield Rejection("too_long", source, detail, values)
+                else:
+                    yield RawRecord("record", values, source, number - 1, origin)
+        if not number:
+            yield Rejection("empty", name, "no tiene ninguna fila", 0)
 
-    try:
-        with _seekable(path) as stream:
-            table = parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
-            columns = _columns(path, table.schema_arrow.names, data)
-            number = 0
-            for batch in table.iter_batches(batch_size=_BATCH_ROWS, columns=columns):
-                for values in _rows(batch, limit):
-                    number += 1
-                    source = f"{name}:{number}"
-                    if isinstance(values, int):
-                        detail = (
-                            f"una sola fila de {values / 1e6:.1f} MB; pártela o sube "
-                            "data.max_record_megabytes"
-                        )
-                        yield Rejection("too_long", source, detail, values)
-                    else:
-                        yield RawRecord("record", values, source, number - 1, origin)
-            if not number:
-                yield Rejection("empty", name, "no tiene ninguna fila", 0)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} no es un parquet entero ({error}); vuelve a descargarlo"
-        ) from error
+
+def every_row(path: Path) -> Iterator[dict[str, Any]]:
+    """Las filas de `path` con todas sus columnas, como diccionarios.
+
+    Raises:
+        DataError: el fichero está dañado.
+    """
+    with _opened(path) as table:
+        for batch in table.iter_batches(batch_size=_BATCH_ROWS):
+            yield from batch.to_pylist()
 
 
 def _columns(path: Path, names: list[str], data: DataConfig) -> list[str]:
@@ -97,6 +99,21 @@ def _plain(value: Any) -> Any:
         except UnicodeDecodeError:
             return value
     return value
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """El parquet de `path`; lo que falle al leerlo, en un error que lo nombra."""
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with _seekable(path) as stream:
+            yield parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} no es un parquet entero ({error}); vuelve a descargarlo"
+        ) from error
 
 
 @contextmanager

@@ -46,7 +46,14 @@ CHANGES = (
 
 
 def normalize(text: str) -> str:
-    """El texto con todos los cambios de carácter aplicados; también sirve para los prompts."""
+    """El texto con todos los cambios de carácter aplicados."""
     for change in CHANGES:
         text = change.apply(text)
+    return text
+
+
+def normalize_characters(text: str) -> str:
+    """Como `normalize`, sin tocar espacios: el principio que acaba en uno pide que siga ahí."""
+    for change in CHANGES:
+        text = text if change.name == "whitespace" else change.apply(text)
     return text
