@@ -16,7 +16,14 @@ from pydantic import ValidationError
 
 from enlace.config.schema import Config
 from enlace.errors import CheckpointError
-from enlace.files import atomic_dir, canonical_json, sha256_file, write_json, write_text
+from enlace.files import (
+    atomic_dir,
+    canonical_json,
+    remove_temporaries,
+    sha256_file,
+    write_json,
+    write_text,
+)
 from enlace.manifest import read_history
 from enlace.model.transformer import Transformer
 from enlace.train.artifact import (
@@ -71,6 +78,9 @@ def export_run(
         raise CheckpointError(f"falta {tokenizer}; vuelve a crearlo con dvc repro tokenize")
     branch = _branch_checkpoint(run_dir, found, config)
     patches = _patches(run_dir, found)
+    # Lo que dejó a medias una entrega cortada. Estas carpetas solo las escribe esta etapa.
+    for out in (out_model, out_state):
+        remove_temporaries(out.parent, out.name)
     with writing(out_model), atomic_dir(out_model) as temporary:
         for file in (found.path / MODEL, tokenizer, *patches):
             shutil.copyfile(file, temporary / file.name)

@@ -19,7 +19,9 @@ def point_to(folder: Path, link: Path) -> None:
     El destino se escribe relativo, para que mover el repositorio no lo rompa.
     """
     link.parent.mkdir(parents=True, exist_ok=True)
-    temporary = link.with_name(f".tmp-{link.name}-{os.getpid()}")
+    # Quien escribe tiene `folder` en exclusiva: el nombre es suyo, y el que dejó un corte lo
+    # recoge la próxima vez.
+    temporary = link.with_name(f".tmp-{folder.name}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(os.path.relpath(folder, link.parent), target_is_directory=True)
     os.replace(temporary, link)
