@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -19,6 +19,8 @@ from typing import Any, Self
 
 from enlace.errors import LockError, UnfinishedError
 
+LAUNCHER = "ENLACE_LAUNCHER"
+"""Variable con el pid de quien lanza una etapa; la pone su orden en `dvc.yaml`."""
 _PR_SET_PDEATHSIG = 1
 _LOCK_RECORD_BYTES = 4096
 _STDERR = 2
@@ -34,10 +36,14 @@ def die_with_parent(launcher: int | None = None) -> None:
 
     Args:
         launcher: el pid de quien lo lanzó, si se sabe; hace falta cuando entre arrancar y llamar
-            aquí pasan segundos (importar torch), en los que ya pudo morir.
+            aquí pasan segundos (importar torch), en los que ya pudo morir. Si no se da, el que
+            diga `LAUNCHER` en el entorno, de donde se quita: los hijos tienen otro padre.
     """
     if sys.platform != "linux":
         return
+    noted = os.environ.pop(LAUNCHER, "")
+    if launcher is None and noted.isdecimal():
+        launcher = int(noted)
     parent = os.getppid() if launcher is None else launcher
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
@@ -45,6 +51,22 @@ def die_with_parent(launcher: int | None = None) -> None:
         raise OSError(error, os.strerror(error))
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+EXIT_FILE = "ENLACE_EXIT_FILE"
+"""Variable con el fichero en el que la etapa que falla deja su código: DVC no lo conserva."""
+
+
+@contextmanager
+def noted_exit() -> Iterator[None]:
+    """Si el bloque sale con un código distinto de cero, lo deja en el fichero de `EXIT_FILE`."""
+    try:
+        yield
+    except SystemExit as error:
+        if (path := os.environ.get(EXIT_FILE)) and isinstance(error.code, int) and error.code:
+            with suppress(OSError):
+                Path(path).write_text(str(error.code), encoding="ascii")
+        raise
 
 
 @contextmanager

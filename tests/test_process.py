@@ -11,6 +11,7 @@ import pytest
 
 from enlace.errors import LockError, UnfinishedError
 from enlace.process import (
+    LAUNCHER,
     StopSignal,
     device_lock,
     die_with_parent,
@@ -210,3 +211,26 @@ def test_quien_arranca_despues_de_morir_su_padre_no_sigue() -> None:
     with start(code) as child:
         assert read_line(child) == ""
     assert child.returncode == -signal.SIGTERM
+
+
+def test_quien_lo_lanza_se_sabe_aunque_muera_mientras_arranca(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Importar torch tarda segundos; hasta entonces nadie ha pedido morir con el padre."""
+    monkeypatch.setenv(LAUNCHER, str(1 << 30))
+    with start(
+        "from enlace.process import die_with_parent; die_with_parent(); print('sigue')"
+    ) as it:
+        assert read_line(it) == ""
+    assert it.returncode == -signal.SIGTERM
+
+
+def test_los_hijos_de_una_etapa_no_heredan_quien_la_lanzo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCHER, str(os.getpid()))
+    code = (
+        "import os; from enlace.process import LAUNCHER, die_with_parent; die_with_parent()\n"
+        "print(os.environ.get(LAUNCHER))"
+    )
+    with start(code) as child:
+        assert read_line(child) == "None"
+    assert child.returncode == 0

@@ -15,6 +15,7 @@ from enlace.config.yaml_io import read_yaml
 from enlace.errors import ConfigError
 from enlace.pipeline import is_code, stage_module, sync_code_dependencies
 from enlace.preflight.neutral import complete_config
+from enlace.process import LAUNCHER
 from enlace.provenance import module_closure
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,9 @@ def test_las_dependencias_de_codigo_son_el_cierre_de_imports(name: str) -> None:
 def test_cada_etapa_se_describe_y_se_ejecuta_con_exec(name: str) -> None:
     stage = STAGES[name]
     assert stage["desc"]
-    assert re.fullmatch(r"exec (env OMP_WAIT_POLICY=passive )?python -m stages\.\w+", stage["cmd"])
+    # $PPID es quien lanza la etapa: exec la deja en el proceso del shell, que es hijo suyo.
+    command = rf"exec env {LAUNCHER}=\$PPID (OMP_WAIT_POLICY=passive )?python -m stages\.\w+"
+    assert re.fullmatch(command, stage["cmd"])
     assert stage_module(stage["cmd"]).split(".")[1] not in sys.stdlib_module_names
 
 
