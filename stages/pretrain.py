@@ -27,6 +27,7 @@ from enlace.provenance import InputsGuard, run_key
 from enlace.train.artifact import Artifact
 from enlace.train.export import export_run
 from enlace.train.folder import keep_tokenizer, point_to, retire_finished
+from enlace.train.hooks import hooks
 from enlace.train.origin import collect_origin, keep_patch
 from enlace.train.parent import find_parent, parent_record
 from enlace.train.trainer import Evaluator, train
@@ -43,9 +44,11 @@ def main() -> None:
     with stage("pretrain") as view:
         config = view.whole()
         guard = inputs_guard("pretrain")
-        delegate(PREFLIGHT_GATE)
-        with device_lock(config.hardware.device):
-            _deliver(config, guard)
+        current = runs_folder() / config.run_name
+        with hooks(config.train, config.run_name, lambda: current, print):
+            delegate(PREFLIGHT_GATE)
+            with device_lock(config.hardware.device):
+                _deliver(config, guard)
 
 
 def _deliver(config: Config, guard: InputsGuard) -> None:

@@ -7,7 +7,7 @@ from enlace.config.load import PARAMS_FILE, differences, load_config, run_path
 from enlace.config.messages import show
 from enlace.config.views import View, stage_view
 from enlace.errors import user_errors
-from enlace.process import die_with_parent
+from enlace.process import die_with_parent, noted_exit
 from enlace.provenance import InputsGuard, stage_inputs
 
 
@@ -17,7 +17,7 @@ def stage(name: str) -> Iterator[View]:
 
     Si al acabar las entradas ya no son las del principio, la etapa falla: DVC no apunta nada.
     """
-    with user_errors():
+    with noted_exit(), user_errors():
         die_with_parent()
         guard = inputs_guard(name)
         view = stage_view(name)
