@@ -30,7 +30,7 @@ AMBUSHED: dict[Phase, tuple[int, float]] = {
 }
 """Fases con emboscada: entre cuántas de sus llamadas al sistema se elige, y con qué peso."""
 AMBUSH_SHARE = 0.55
-FRESH_SHARE = 0.04
+FRESH_SHARE = 0.02
 EARLY_SHARE = 0.2
 LATEST_MOMENT = 0.5
 SECOND_SIGNAL_SECONDS = 0.03
