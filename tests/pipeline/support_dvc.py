@@ -288,6 +288,19 @@ def bare_clone(folder: Path) -> Clone:
     return made
 
 
+def light_environment(clone: Clone) -> None:
+    """Un `.venv` que usa el Python de estas pruebas y que make da por instalado."""
+    folder = clone.root / ".venv"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin/python").symlink_to(sys.executable)
+    # El mismo entorno que el de las pruebas, visto desde aquí.
+    prefix = Path(sys.prefix)
+    (folder / "lib").symlink_to(prefix / "lib")
+    if (prefix / "pyvenv.cfg").is_file():
+        shutil.copy(prefix / "pyvenv.cfg", folder / "pyvenv.cfg")
+    (folder / ".enlace-light").touch()
+
+
 def before_training(finished: Clone, folder: Path) -> Clone:
     """Una copia de un clon terminado, devuelta al momento anterior a entrenar."""
     made = finished.copy(folder)

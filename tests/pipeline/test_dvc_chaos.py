@@ -4,12 +4,9 @@ import contextlib
 import os
 import random
 import re
-import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -23,6 +20,7 @@ from tests.pipeline.support_dvc import (
     Clone,
     FirstRun,
     Started,
+    light_environment,
 )
 
 pytestmark = pytest.mark.slow
@@ -148,16 +146,3 @@ def strike(clone: Clone, running: Started, way: Way) -> None:
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def light_environment(clone: Clone) -> None:
-    """Un `.venv` que usa el Python de estas pruebas y que make da por instalado."""
-    folder = clone.root / ".venv"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(sys.executable)
-    # El mismo entorno que el de las pruebas, visto desde aquí.
-    prefix = Path(sys.prefix)
-    (folder / "lib").symlink_to(prefix / "lib")
-    if (prefix / "pyvenv.cfg").is_file():
-        shutil.copy(prefix / "pyvenv.cfg", folder / "pyvenv.cfg")
-    (folder / ".enlace-light").touch()

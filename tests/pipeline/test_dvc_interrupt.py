@@ -2,15 +2,20 @@
 
 import os
 import re
-import shutil
 import signal
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
-from tests.pipeline.support_dvc import DVC, STEPS, TRAINER, Clone, FirstRun, Started
+from tests.pipeline.support_dvc import (
+    DVC,
+    STEPS,
+    TRAINER,
+    Clone,
+    FirstRun,
+    Started,
+    light_environment,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +45,7 @@ def test_cortado_de_todas_las_maneras_acaba_como_el_seguido(
 
 
 def test_matar_solo_a_make_no_deja_nada_corriendo(prepared: Clone) -> None:
-    _light_environment(prepared)
+    light_environment(prepared)
     step = 0
     for shell in SHELLS:
         # PIP=false: si make creyera que falta instalar algo, fallaría en vez de hacerlo.
@@ -130,16 +135,3 @@ def _hang_up(running: Started, trainer: int) -> None:
     """SIGHUP a todos y, cuando muere DVC, el SIGTERM de su muerte: dos señales, un guardado."""
     running.signal_group(signal.SIGHUP)
     os.kill(trainer, signal.SIGCONT)
-
-
-def _light_environment(clone: Clone) -> None:
-    """Un `.venv` que usa el Python de estas pruebas y que make da por instalado."""
-    folder = clone.root / ".venv"
-    (folder / "bin").mkdir(parents=True)
-    (folder / "bin/python").symlink_to(sys.executable)
-    # El mismo entorno que el de las pruebas, visto desde aquí.
-    prefix = Path(sys.prefix)
-    (folder / "lib").symlink_to(prefix / "lib")
-    if (prefix / "pyvenv.cfg").is_file():
-        shutil.copy(prefix / "pyvenv.cfg", folder / "pyvenv.cfg")
-    (folder / ".enlace-light").touch()
