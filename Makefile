@@ -15,10 +15,10 @@ DEV := .venv/.enlace-dev
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
-export RUN SET SRC SEARCH YES DIR ROUNDS
+export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
 .PHONY: help setup setup-dev demo test bench-checkpoint check format preflight params \
-	check-params bench-corpus train evaluate exp corpus status logs stop report unlock prune accept-code push \
+	check-params bench-corpus chaos train evaluate exp corpus status logs stop report unlock prune accept-code push \
 	pull deps lock guard
 
 help: ## Enseña esta ayuda
@@ -115,6 +115,9 @@ bench-corpus: setup-dev ## Mide del texto a los shards frente a otros: make benc
 	@test -n "$(TEXTS)" || { echo "enlace: faltan ficheros; ejemplo: make bench-corpus TEXTS=textos.jsonl.gz" >&2; exit 2; }
 	@$(BIN)/python -c 'import tiktoken' || { echo "enlace: falta tiktoken; .venv/bin/python -m pip install tiktoken" >&2; exit 2; }
 	@exec $(BIN)/python -m tests.benchmarks.corpus_throughput $(TEXTS)
+
+chaos: setup-dev ## Mata un entrenamiento pequeño KILLS veces (200) y exige que nada se pierda; SEED=semilla
+	@exec $(BIN)/python -m tests.chaos --kills "$${KILLS:-200}" $${SEED:+--seed "$$SEED"}
 
 format: setup-dev ## Da formato al código
 	$(BIN)/python -m ruff check --fix-only
