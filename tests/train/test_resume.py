@@ -28,8 +28,19 @@ from tests.train.streams import PeriodicStream
 
 CASES: dict[str, dict[str, Any]] = {
     "fp32": {"hardware.threads": 1},
-    "fp16": {"hardware.dtype": "fp16", "hardware.micro_batch": 4, "hardware.threads": 1},
-    "dropout": {"model.dropout": 0.2, "hardware.threads": 1},
+    "fp16": {
+        "hardware.dtype": "fp16",
+        "hardware.micro_batch": 4,
+        "hardware.threads": 1,
+        "hardware.activation_checkpointing": "block",
+        "model.dropout": 0.1,
+        "train.eval_every": 3,
+    },
+    "dropout": {
+        "model.dropout": 0.2,
+        "hardware.threads": 1,
+        "hardware.activation_checkpointing": "mlp",
+    },
 }
 """Con los 20 pasos de la configuración de prueba y un checkpoint cada 5."""
 SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}

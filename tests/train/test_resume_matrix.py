@@ -1,0 +1,57 @@
+"""Reanudar es exacto en todas las combinaciones: matado a mitad y seguido, lo mismo bit a bit.
+
+Cada caso se mata y se sigue en procesos nuevos (`tests.train.runs`). Aquí está el producto entero,
+que tarda; las combinaciones más llenas se prueban siempre en `test_resume.py`.
+"""
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import make_config
+from tests.train.runs import run_training
+from tests.train.test_resume import assert_same_training, kill_and_resume
+
+OPTIMIZERS = ("adamw",)
+PRECISIONS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "fp16": {"hardware.dtype": "fp16", "train.fp16_init_scale": 2.0**20},
+}
+BASE: dict[str, Any] = {"hardware.threads": 1, "train.eval_every": 3}
+"""Con los 20 pasos de la configuración de prueba, un checkpoint cada 5 y la muerte en el 13."""
+
+
+def case(
+    optimizer: str, precision: str, micro_batch: int, dropout: float, checkpointing: str
+) -> dict[str, Any]:
+    changes = {"train.optimizer": optimizer, "hardware.micro_batch": micro_batch}
+    changes |= {"model.dropout": dropout, "hardware.activation_checkpointing": checkpointing}
+    return BASE | PRECISIONS[precision] | changes
+
+
+MATRIX = {
+    "-".join(map(str, combination)): case(*combination)
+    for combination in itertools.product(
+        OPTIMIZERS, PRECISIONS, (2, 8), (0.0, 0.2), ("none", "mlp", "block")
+    )
+}
+
+
+def check(folder: Path, cases: dict[str, dict[str, Any]]) -> None:
+    kill_and_resume(folder, cases)
+    for name, changes in cases.items():
+        run_training(folder / f"{name}-seguido", make_config(changes))
+        assert_same_training(folder / name, folder / f"{name}-seguido")
+
+
+@pytest.mark.slow
+def test_todas_las_combinaciones(tmp_path: Path) -> None:
+    check(tmp_path, MATRIX)
+
+
+@pytest.mark.slow
+def test_con_compile_tambien_y_con_los_mismos_nombres(tmp_path: Path) -> None:
+    changes = BASE | {"hardware.compile": True, "model.dropout": 0.1}
+    check(tmp_path, {"compilado": changes})
