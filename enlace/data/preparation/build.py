@@ -170,6 +170,7 @@ def _check_something(tallies: Tallies, source_dir: Path) -> None:
     remedies = {
         "language": "todo está en lenguas que no son las de data.rules.language.keep",
         "length": "todo es demasiado corto o demasiado largo para data.rules.length",
+        "personal_data": "todo lleva datos personales y data.rules.personal_data.action es drop",
         "contamination": "todo contiene textos de evaluación (data.contamination)",
         "bad_bytes": "nada se puede leer como texto; conviértelo a UTF-8",
         "unknown_format": "ningún fichero es de un formato que se lea",
@@ -201,7 +202,8 @@ def _check_splits(fates: Fates, resolution: Resolution, data: DataConfig) -> Non
                 f"({short(data.val_fraction)})"
             )
         raise DataError(
-            f"la parte {split} queda vacía: {kept} documentos{detail} con "
+            f"la parte {split} queda vacía: {kept} "
+            f"{plural(kept, 'documento', 'documentos')}{detail} con "
             f"data.val_fraction={data.val_fraction}; añade documentos, parte los largos en varios "
             "ficheros o cambia data.val_fraction"
         )
