@@ -233,6 +233,10 @@ class StopSignal:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
         self._previous.clear()
+        # Una extensión en C puede convertir el KeyboardInterrupt en cualquier otro error.
+        swallowed = kind is not None and issubclass(kind, Exception)
+        if self._interrupts > 1 and swallowed and not isinstance(error, UnfinishedError):
+            raise KeyboardInterrupt from error
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested is None:

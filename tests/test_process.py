@@ -234,3 +234,21 @@ def test_los_hijos_de_una_etapa_no_heredan_quien_la_lanzo(monkeypatch: pytest.Mo
     with start(code) as child:
         assert read_line(child) == "None"
     assert child.returncode == 0
+
+
+def _interrupted(times: int) -> None:
+    """Como una extensión en C que convierte lo que sea en su propio error."""
+    with StopSignal():
+        try:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt as error:
+            raise ValueError("no sé qué es esto") from error
+        raise ValueError("un fallo")
+
+
+def test_un_segundo_ctrl_c_que_una_extension_convierte_en_otro_error_sigue_siendolo() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        _interrupted(2)
+    with pytest.raises(ValueError, match="un fallo"):
+        _interrupted(1)
