@@ -128,8 +128,10 @@ def _check_windows(splits: dict[str, SplitRecord], seq_len: int) -> None:
         tokens = splits[split].tokens
         if tokens >= needed:
             continue
-        what = f"una ventana necesita model.seq_len + 1 = {needed}" if split == "train" else (
-            "hacen falta 2 para medir algo"
+        what = (
+            f"una ventana necesita model.seq_len + 1 = {needed}"
+            if split == "train"
+            else ("hacen falta 2 para medir algo")
         )
         raise DataError(
             f"la parte {split} del corpus tiene {tokens} tokens y {what}; añade texto a data/raw "

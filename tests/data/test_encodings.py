@@ -138,7 +138,7 @@ def test_la_nota_distingue_el_texto_de_su_mala_lectura() -> None:
 
 def test_unos_pocos_bytes_danados_se_arreglan_y_se_cuentan(tmp_path: Path) -> None:
     prose = sentences(120, 7)
-    spoiled = prose.encode().replace("ñ".encode(), b"\xf1", 1) + b" fin\xff\xc3."
+    spoiled = prose.encode().replace("ñ".encode(), b"\xf1", 1) + b" fin\xff\xf1."
     plain = ("Sin una tilde en todo el texto que se lee. " * 60).encode() + b"\xfe"
     write_tree(
         tmp_path,

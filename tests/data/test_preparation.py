@@ -160,7 +160,11 @@ _FOREIGN = "The old woman looked at the river and said nothing about the rain th
         ({"a.txt": "", "b.txt": " \n"}, {}, r"no queda ningún documento.*empty 2.*no hay texto"),
         ({"a.txt": "poco", "b.txt": "nada"}, {}, r"length 2.*data\.rules\.length"),
         ({"a.txt": b"\xff\xfe\xfa" * 9}, {"data__on_bad_bytes": "skip"}, r"bad_bytes 1.*UTF-8"),
-        ({f"{n}.txt": sentences(9, 1) for n in range(9)}, {}, r"queda vacía: 1 documento \(8 eran repetidos"),
+        (
+            {f"{n}.txt": sentences(9, 1) for n in range(9)},
+            {},
+            r"queda vacía: 1 documento \(8 eran repetidos",
+        ),
         (
             {f"{n}.txt": _FOREIGN * (n + 1) for n in range(3)},
             {"data__rules__language__enabled": True},

@@ -1,9 +1,9 @@
 """Los textos de evaluación que no deben estar en el corpus, en una tabla de n-gramas en disco.
 
 Salen de los ficheros de `data.contamination.include`: en un `.jsonl` o `.parquet`, cada cadena de
-cada registro (pregunta, contexto, opciones…) es un texto; en un `.txt` o `.md`, cada párrafo. De los que tienen
-menos palabras que un n-grama se busca el texto entero, y los más cortos que `SHORTEST` palabras no
-se buscan: «el sol» está en cualquier parte y no delata a nadie.
+cada registro (pregunta, contexto, opciones…) es un texto; en un `.txt` o `.md`, cada párrafo. De
+los que tienen menos palabras que un n-grama se busca el texto entero, y los más cortos que
+`SHORTEST` palabras no se buscan: «el sol» está en cualquier parte y no delata a nadie.
 """
 
 import json

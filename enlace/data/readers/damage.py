@@ -8,7 +8,7 @@ import re
 from typing import NamedTuple
 
 _BYTES_PER_DAMAGE = 1000
-_ESCAPED = re.compile("[\udc80-\udcff]")
+_ESCAPED = re.compile("[\udc80-\udcff]+")
 # En UTF-8 estos bytes abren caracteres que el español no usa: sueltos, son de un trozo en cp1252.
 _LETTERS = {0xDC00 + letter.encode("cp1252")[0]: letter for letter in "áéíóúüñÁÉÍÓÚÜÑ"}
 
@@ -28,10 +28,15 @@ def bearable(damaged: int, size: int) -> bool:
 def mend(content: bytes) -> Mended | None:
     """El texto de `content` sin sus bytes que no son UTF-8; None si son demasiados.
 
-    El byte que en cp1252 es una letra del español se queda como esa letra; los demás se quitan.
+    El byte suelto que en cp1252 es una letra del español se queda como esa letra; los demás se
+    quitan.
     """
     text = content.decode("utf-8", "surrogateescape")
-    found = _ESCAPED.findall(text)
-    if not found or not bearable(len(found), len(content)):
+    damaged = sum(map(len, _ESCAPED.findall(text)))
+    if not damaged or not bearable(damaged, len(content)):
         return None
-    return Mended(_ESCAPED.sub(lambda byte: _LETTERS.get(ord(byte[0]), ""), text), len(found))
+    return Mended(_ESCAPED.sub(_letter, text), damaged)
+
+
+def _letter(run: "re.Match[str]") -> str:
+    return _LETTERS.get(ord(run[0]), "") if len(run[0]) == 1 else ""
