@@ -119,7 +119,8 @@ def test_la_tabla_de_perfiles_es_la_de_los_ficheros() -> None:
 
 def test_los_perfiles_comparten_los_umbrales_del_preflight() -> None:
     files = [layer(path.stem) for path in LAYERS.glob("*.yaml") if path.stem != "cpu"]
-    assert len({hardware.preflight for hardware in files}) == 1
+    # Los pasos no son un umbral: las tarjetas lentas miden menos para no pasar de unos minutos.
+    assert len({hardware.preflight.model_copy(update={"steps": 1}) for hardware in files}) == 1
 
 
 # Qué se rechaza

@@ -181,7 +181,7 @@ def test_la_lectura_se_mide_con_los_shards_si_sirven(tmp_path: Path) -> None:
     assert measure_loading(config, None).source == "datos inventados"
     assert measure_loading(config, tmp_path / "no-existe").source == "datos inventados"
     # Un contexto que no cabe en esos datos: son de otro run.
-    other = make_config({"model.seq_len": 1 << 20, "train.tokens_per_step": 1 << 21})
+    other = make_config({"model.seq_len": 1 << 15, "train.tokens_per_step": 1 << 16})
     assert measure_loading(other, shards).source == "datos inventados"
 
 
