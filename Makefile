@@ -6,6 +6,7 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 BIN := .venv/bin
 ENLACE := $(BIN)/python -m enlace.cli
+DVC := $(BIN)/python -m enlace.workspace.dvc_cli
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint .constraints.txt
 # Un proceso de pruebas por núcleo, con un hilo de cálculo cada uno: dos a la vez se estorbarían.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadfile
@@ -24,7 +25,7 @@ export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 help: ## Enseña esta ayuda
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ##@ Empezar
 demo: setup ## De un clon recién hecho a un modelo diminuto, en CPU: instala, mide, entrena y evalúa
@@ -84,10 +85,10 @@ report: | $(LIGHT) ## Compara los runs de esta máquina
 
 ##@ Guardar y compartir
 push: | $(LIGHT) ## Envía datos y modelos al almacén de DVC
-	@exec $(BIN)/python -m dvc push
+	@exec $(DVC) push
 
 pull: | $(LIGHT) ## Trae datos y modelos del almacén de DVC
-	@exec $(BIN)/python -m dvc pull
+	@exec $(DVC) pull
 
 unlock: | $(LIGHT) ## Quita el cerrojo de DVC que un corte dejó dañado
 	@exec $(ENLACE) unlock
@@ -143,6 +144,7 @@ endef
 
 $(LIGHT): pyproject.toml .constraints.txt | guard
 	$(venv)
+	@echo "enlace: instalo en .venv lo necesario; son unos gigabytes y varios minutos"
 	$(PIP) --editable .
 	@touch $@
 

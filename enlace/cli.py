@@ -13,6 +13,7 @@ import typer
 from enlace.config.load import PARAMS_FILE, load_config, resolve
 from enlace.config.messages import show
 from enlace.errors import ConfigError, EnlaceError, user_errors
+from enlace.figures import counted, integer, size
 from enlace.workspace.lineage_commands import app as lineage_app
 from enlace.workspace.project import become_dvc, enter_project
 from enlace.workspace.service_commands import app as service_app
@@ -76,7 +77,7 @@ def check_params() -> None:
     config, changes = params_differences(enter_project())
     print(
         f"run {config.run_name}: "
-        + (f"{len(changes)} diferencias" if changes else "sin diferencias")
+        + (counted(len(changes), "diferencia") if changes else "sin diferencias")
     )
     print_differences(changes)
 
@@ -118,7 +119,11 @@ def exp(run: Run, settings: Settings = "", with_parent: WithParent = False) -> N
 @command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def repro(context: typer.Context) -> None:
     """`dvc repro` con el Python de este entorno; muere con quien lo llamó."""
-    enter_project()
+    root = enter_project()
+    if "preflight" not in context.args:
+        from enlace.workspace.raw import require_text
+
+        require_text(load_config(root / PARAMS_FILE).data.source, root)
     become_dvc(["repro", *context.args], with_parent=True)
 
 
@@ -157,10 +162,10 @@ def corpus(
         print("\n".join(survey_lines(source)), flush=True)
     done = import_sources(found, root)
     for source in done.copied:
-        hidden = f", {source.skipped} ocultos fuera" if source.skipped else ""
+        hidden = f", {counted(source.skipped, 'oculto')} fuera" if source.skipped else ""
         print(
-            f"copiado {source.path.name}: {len(source.files)} ficheros, "
-            f"{source.size / 1e6:.1f} MB{hidden}"
+            f"copiado {source.path.name}: {counted(len(source.files), 'fichero')}, "
+            f"{size(source.size)}{hidden}"
         )
     for source in done.present:
         print(f"{source.path.name} ya estaba, idéntico")
@@ -174,14 +179,14 @@ def _download() -> None:
     data = load_config(root / PARAMS_FILE).data
     for entry in data.downloads:
         print(
-            f"{entry.name}: {entry.dataset} {entry.subset}, hasta {entry.max_megabytes:g} MB, "
-            f"licencia {entry.license}",
+            f"{entry.name}: {entry.dataset} {entry.subset}, hasta "
+            f"{integer(round(entry.max_megabytes))} MB, licencia {entry.license}",
             flush=True,
         )
     for done in download_all(data, root, lambda line: print(line, flush=True)):
-        size, documents = done.manifest["bytes"] / 1e6, done.manifest["documents"]
+        n_bytes, documents = done.manifest["bytes"], done.manifest["documents"]
         verb = "ya estaba en" if done.present else "está en"
-        print(f"{verb} {done.folder}: {documents} documentos, {size:.1f} MB de texto")
+        print(f"{verb} {done.folder}: {counted(documents, 'documento')}, {size(n_bytes)} de texto")
     print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
 
 
@@ -222,10 +227,12 @@ def stop(
     run: Annotated[str, typer.Argument(metavar="RUN", help="run, si hay varios en marcha")] = "",
 ) -> None:
     """Para el entrenamiento en marcha después de guardar."""
-    from enlace.workspace.control import running
+    from enlace.workspace.control import pause, running
     from enlace.workspace.control import stop as stop_training
+    from enlace.workspace.dvclock import dvc_above, wait_until_gone
 
-    summary = running(run or None, enter_project())
+    root = enter_project()
+    summary = running(run or None, root)
     if summary is None or summary.holder is None:
         print("no hay ningún entrenamiento en marcha")
         return
@@ -233,7 +240,9 @@ def stop(
         f"{summary.folder.name}: pido al proceso {summary.holder.pid} que guarde y pare…",
         flush=True,
     )
+    launchers = dvc_above(summary.holder.pid, root)
     after = stop_training(summary)
+    wait_until_gone(launchers, root, pause)
     where = f"guardado en el paso {after.step} de {after.steps}" if after.step else "sin checkpoint"
     print(f"parado, {where}; `make train` sigue donde iba")
 

@@ -41,6 +41,11 @@ def plural(count: int, one: str, many: str) -> str:
     return one if count == 1 else many
 
 
+def counted(count: int, one: str) -> str:
+    """`1, "fichero"` → «1 fichero»; `2` → «2 ficheros» (plurales en -s)."""
+    return f"{integer(count)} {plural(count, one, one + 's')}"
+
+
 def percent(fraction: float | None, decimals: int = 1) -> str:
     """`0.034` → «3,4 %»."""
     if fraction is None:

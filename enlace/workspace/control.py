@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from enlace.config.load import run_path
 from enlace.errors import EnlaceError, LockError
 from enlace.progress import COLUMNS, TABLE, Row, describe
 from enlace.workspace.runs import LOCK, RUNS, RunSummary, lock_holder, summarize, training_now
@@ -17,10 +18,12 @@ def table_of(run: str, root: Path) -> Path:
     """El `train.tsv` del run `run` (el de su última carpeta).
 
     Raises:
+        ConfigError: no hay ningún run que se llame así.
         EnlaceError: ese run no ha empezado en esta máquina.
     """
     path = root / RUNS / run / TABLE
     if not path.is_file():
+        run_path(run, root)  # un nombre mal escrito se dice con los que hay
         raise EnlaceError(
             f"{RUNS / run / TABLE} no existe: el run {run} no ha empezado en esta máquina; "
             f"empieza con `make train RUN={run}`"

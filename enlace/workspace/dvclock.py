@@ -6,13 +6,16 @@ muertos, en cambio, las limpia DVC por su cuenta.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from enlace.errors import LockError
+from enlace.workspace.project import DVC_CLI
 
 RWLOCK = Path(".dvc/tmp/rwlock")
+_GLANCES = 50
+"""Miradas a un DVC al que se le acaba de parar la etapa: solo le queda decirlo."""
 
 
 def rwlock_problem(root: Path) -> str | None:
@@ -55,6 +58,30 @@ def unlock(root: Path) -> str | None:
     return problem
 
 
+def dvc_above(pid: int, root: Path) -> list[int]:
+    """Los DVC de `root` de los que desciende el proceso `pid`."""
+    above = set()
+    while pid > 1 and pid not in above:
+        above.add(pid)
+        try:
+            # «1234 (python) S 1200 …»: el nombre puede llevar paréntesis y espacios.
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+    return [found for found in dvc_processes(root) if found in above]
+
+
+def wait_until_gone(pids: Collection[int], root: Path, wait: Callable[[], object]) -> None:
+    """Espera, llamando a `wait`, a que esos DVC acaben, pero no a lo que hagan después.
+
+    Un entrenamiento que acababa justo entonces deja a DVC trabajando un buen rato: no se espera.
+    """
+    for _ in range(_GLANCES):
+        if not set(pids) & set(dvc_processes(root)):
+            return
+        wait()
+
+
 def _processes() -> Iterator[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
@@ -67,7 +94,7 @@ def _is_dvc(pid: int) -> bool:
     except OSError:
         return False
     program = [word.rpartition(b"/")[2] for word in words[:2]]
-    return b"dvc" in program or words[1:3] == [b"-m", b"dvc"]
+    return b"dvc" in program or words[1:3] in ([b"-m", b"dvc"], [b"-m", DVC_CLI.encode()])
 
 
 def _works_in(pid: int, root: Path) -> bool:

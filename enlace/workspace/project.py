@@ -12,6 +12,9 @@ from enlace.config.views import PIPELINE_FILE
 from enlace.errors import ConfigError, EnlaceError
 from enlace.process import die_with_parent
 
+DVC_CLI = "enlace.workspace.dvc_cli"
+"""El módulo que es DVC con sus errores explicados; un proceso con él también es DVC."""
+
 
 def find_root(start: Path) -> Path:
     """La carpeta del proyecto que contiene a `start` (la que tiene dvc.yaml y configs/runs).
@@ -74,7 +77,7 @@ def become_dvc(arguments: Sequence[str], with_parent: bool) -> NoReturn:
     if with_parent:
         die_with_parent()
     sys.stdout.flush()
-    command = [sys.executable, "-m", "dvc", *arguments]
+    command = [sys.executable, "-m", DVC_CLI, *arguments]
     os.execve(sys.executable, command, dvc_environment())  # noqa: S606 - sin shell, a propósito
 
 

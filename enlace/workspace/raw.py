@@ -14,6 +14,7 @@ from typing import NamedTuple
 from enlace.config.yaml_io import read_yaml
 from enlace.data.readers.survey import Survey, survey_files
 from enlace.errors import DataError
+from enlace.figures import size
 from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_file
 from enlace.paths import RAW
 from enlace.workspace.project import run_dvc
@@ -44,6 +45,20 @@ class Imported(NamedTuple):
     copied: list[Source]
     present: list[Source]
     """Fuentes que ya estaban en `data/raw/`, idénticas."""
+
+
+def require_text(source: str, root: Path) -> None:
+    """Comprueba que hay texto antes de que DVC gaste un preflight en descubrir que no.
+
+    Raises:
+        DataError: el run lee `data/raw` y allí ni hay texto ni está apuntado para traerlo.
+    """
+    pointer = (root / RAW).with_suffix(".dvc")
+    if Path(source) == RAW and not pointer.is_file() and not (root / RAW).is_dir():
+        raise DataError(
+            f"{RAW} no tiene texto todavía; trae el tuyo con `make corpus SRC=carpeta`, o el del "
+            "run con `make corpus`"
+        )
 
 
 def split_sources(arguments: Sequence[str], base: Path) -> list[Path]:
@@ -108,8 +123,7 @@ def survey_lines(source: Source) -> list[str]:
     """Lo que se leerá de una fuente y lo que no, para enseñarlo antes de copiar."""
     name, survey = source.path.name, source.survey
     read = ", ".join(
-        f"{count.files} {kind} ({count.bytes / 1e6:.1f} MB)"
-        for kind, count in survey.formats.items()
+        f"{count.files} {kind} ({size(count.bytes)})" for kind, count in survey.formats.items()
     )
     lines = [f"{name}: se leerá {read}"]
     if survey.encodings:
@@ -255,8 +269,8 @@ def _check_space(sources: Sequence[Source], root: Path) -> None:
     free = shutil.disk_usage(root).free
     if needed > free:
         raise DataError(
-            f"copiar ese texto necesita {needed / 2**30:.1f} GiB y en el disco de {root} quedan "
-            f"{free / 2**30:.1f} GiB; libera espacio"
+            f"copiar ese texto necesita {size(needed)} y en el disco de {root} quedan "
+            f"{size(free)}; libera espacio"
         )
 
 

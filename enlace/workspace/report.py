@@ -3,8 +3,11 @@
 from pathlib import Path
 
 from enlace.config.load import load_config
+from enlace.config.schema import Config
 from enlace.errors import EnlaceError
-from enlace.figures import number
+from enlace.figures import counted, number
+from enlace.paths import MODEL
+from enlace.train.artifact import CONFIG
 from enlace.workspace.dvclock import RWLOCK, dvc_processes, rwlock_problem
 from enlace.workspace.params import params_differences
 from enlace.workspace.runs import RUNS, RunSummary, list_runs, run_of
@@ -19,7 +22,7 @@ def status_lines(root: Path) -> list[str]:
     following = ""
     try:
         config, changes = params_differences(root)
-        edited = f" ({len(changes)} cambios: `make check-params`)" if changes else ""
+        edited = f" ({counted(len(changes), 'cambio')}: `make check-params`)" if changes else ""
         lines.append(f"params.yaml: run {config.run_name}{edited}")
         following = _next_step(root, runs)
     except EnlaceError as error:
@@ -82,12 +85,24 @@ def _next_step(root: Path, runs: list[RunSummary]) -> str:
         return f"esperar: {training[0].folder.name} ya se está entrenando"
     if rwlock_problem(root):
         return "nada hasta `make unlock`"
+    if dvc_processes(root):
+        return "esperar a que acabe el DVC que está en marcha"
     summary = run_of(config, runs)
+    if (summary is None or not summary.finished) and _delivered(root, config):
+        return f"nada que entrenar, si nada más ha cambiado: {MODEL} es de esta configuración"
     if summary is None or summary.step is None:
         return f"empezar el run {config.run_name} desde cero ({config.train.steps} pasos)"
     if summary.finished:
         return f"nada que entrenar: {summary.folder.name} está terminado (solo exportar, si falta)"
     return f"seguir {summary.folder.name} desde el paso {summary.step} de {summary.steps}"
+
+
+def _delivered(root: Path, config: Config) -> bool:
+    """Si el modelo que hay, entrenado aquí o traído, es de esta configuración."""
+    try:
+        return load_config(root / MODEL / CONFIG).identity() == config.identity()
+    except EnlaceError:
+        return False
 
 
 def _state(summary: RunSummary) -> str:

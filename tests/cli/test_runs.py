@@ -132,7 +132,7 @@ def test_los_pasos_se_ordenan_como_numeros(folder: Path) -> None:
 def test_con_otra_receta_se_empieza_de_cero(project: Project, folder: Path) -> None:
     project.edit("params.yaml", "lr: 0.003", "lr: 0.004")
     text = project.ok("status")
-    assert "1 cambios" in text
+    assert "(1 cambio: `make check-params`)" in text
     assert "empezar el run demo desde cero (400 pasos)" in text
     project.edit("params.yaml", "lr: 0.004", "lr: 0.003")
     project.edit("params.yaml", "log_every: 10", "log_every: 5")  # operativo: es el mismo run
@@ -157,6 +157,7 @@ def test_sin_runs_lo_dice(project: Project) -> None:
     assert "ningún entrenamiento ha empezado" in project.ok("status")
     assert "ningún entrenamiento ha empezado" in project.ok("report")
     assert "no ha empezado" in project.refused("logs")
+    assert "elige en configs/runs" in project.refused("logs", "nada")
     assert project.ok("stop") == "no hay ningún entrenamiento en marcha\n"
 
 
