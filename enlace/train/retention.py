@@ -9,6 +9,7 @@ from typing import Any
 
 from enlace.config.schema import Config, TrainConfig
 from enlace.errors import CheckpointError
+from enlace.figures import size
 from enlace.files import TEMPORARY_PREFIX
 from enlace.train.checkpoint import CHECKPOINTS, checkpoint_folders, read_state
 from enlace.train.schedule import decay_start, is_time
@@ -160,6 +161,6 @@ def check_room(run_dir: Path, config: Config, checkpoint_bytes: int) -> None:
     if free < needed:
         raise CheckpointError(
             f"no hay disco para los {count} checkpoints que conviven en {run_dir / CHECKPOINTS}: "
-            f"faltan por escribir {needed / 2**30:.2f} GiB y quedan {free / 2**30:.2f}; libera "
+            f"faltan por escribir {size(needed)} y quedan {size(free)}; libera "
             "sitio o baja train.keep_last o sube train.keep_every"
         )
