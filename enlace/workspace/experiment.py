@@ -35,6 +35,8 @@ def quote(value: Any) -> str:
         return repr(value)
     if isinstance(value, list):
         return f"[{','.join(quote(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{quote(item)}' for key, item in value.items())}}}"
     text = _BEFORE_QUOTE.sub(r"\1\1\\'", value)
     text = _AT_END.sub(r"\1\1", text)
     text = _INTERPOLATION.sub(r"\1\1\\${", text)

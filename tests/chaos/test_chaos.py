@@ -65,6 +65,7 @@ def problems(death: Death, between: tuple[Path, Survivors]) -> list[str]:
     return list(check_death(death, before, survivors(folder), CONFIG.train))
 
 
+@pytest.mark.slow
 def test_una_falta_plantada_se_descubre_y_sale_con_error() -> None:
     done = chaos("--kills", "4", "--seed", "3", "--cases", "fp32", "--plant", "paso")
     assert done.returncode == 1, done.stdout + done.stderr

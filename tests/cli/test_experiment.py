@@ -29,7 +29,10 @@ SCALARS: st.SearchStrategy[Any] = (
 )
 
 
-@given(value=SCALARS | st.lists(SCALARS, max_size=3))
+ENTRIES = st.dictionaries(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True), SCALARS, max_size=3)
+
+
+@given(value=SCALARS | st.lists(SCALARS, max_size=3) | st.lists(ENTRIES, max_size=2))
 @settings(max_examples=150, deadline=None)
 def test_un_valor_vuelve_igual_de_dvc(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = tmp_path_factory.mktemp("quote") / "params.yaml"

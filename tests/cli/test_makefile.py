@@ -97,6 +97,7 @@ def test_sin_su_argumento_lo_pide(installed: Project, target: str) -> None:
     assert "falta" in _one_line(_make(installed, target))
 
 
+@pytest.mark.slow
 def test_preflight_con_run_solo_estima(installed: Project) -> None:
     done = _make(installed, "preflight", "RUN=smoke", "SET=model.n_layer=1")
     assert done.returncode == 0, done.stdout + done.stderr

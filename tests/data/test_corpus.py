@@ -110,7 +110,7 @@ def test_las_conversaciones_guardan_sus_turnos(tmp_path: Path) -> None:
 
 def test_una_parte_vacia_es_un_error_con_los_numeros(tmp_path: Path) -> None:
     write_tree(tmp_path / "src", {"a.txt": "único"})
-    with pytest.raises(DataError, match=r"parte \w+ queda vacía: 1 documentos.*=0\.1"):
+    with pytest.raises(DataError, match=r"parte \w+ queda vacía: 1 documento con .*=0\.1"):
         _build(tmp_path / "src", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 

@@ -95,6 +95,7 @@ def forward_bytes(trace: Trace) -> int:
     return sum(alive.values())
 
 
+@pytest.mark.slow
 def test_extrapolar_da_lo_mismo_que_trazar_seis_capas() -> None:
     config = make_config({**GPU, "train.tokens_per_step": 64 * 32})
     model = extrapolate(config)
@@ -105,6 +106,7 @@ def test_extrapolar_da_lo_mismo_que_trazar_seis_capas() -> None:
             assert predicted[phase] == full[phase], (rows, phase)
 
 
+@pytest.mark.slow
 def test_guardar_menos_pide_menos() -> None:
     peaks = [
         replay(traced({**GPU, "model.seq_len": 128, "train.tokens_per_step": 1024,

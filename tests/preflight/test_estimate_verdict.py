@@ -64,6 +64,7 @@ def test_las_cuentas_salen_unas_de_otras(tiny: Estimate) -> None:
     assert tiny.disk.shards_bytes == tiny.tokens  # bytes: un id por byte
 
 
+@pytest.mark.slow
 def test_el_precio_da_el_coste() -> None:
     priced = estimate(config({"hardware.preflight.kwh_price": 0.5}), TURING, DISK)
     assert priced.energy is not None
@@ -76,6 +77,7 @@ def test_sin_tarjeta_conocida_no_hay_tiempo_ni_consejo() -> None:
     assert unknown.memory.context_bytes == 0
 
 
+@pytest.mark.slow
 def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
     # 0,345 GiB menos el contexto: caben unos 3 MiB.
     small = config({"hardware.memory_gib": 0.345, "hardware.memory_margin": 0.0,
@@ -105,6 +107,7 @@ def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
     assert Search(wide, rates, 1000).best() is None
 
 
+@pytest.mark.slow
 def test_mas_tokens_de_los_que_caben_en_el_disco_se_rechazan() -> None:
     done = estimate(config({"train.steps": 40_000, "train.save_every": 40_000}), TURING, 5_000_000)
     assert done.fit == "cabe"
@@ -129,6 +132,7 @@ def test_un_micro_batch_de_512_se_rechaza_en_la_2060() -> None:
         resolve("pretrain-2060", ["hardware.micro_batch=512"], ROOT)
 
 
+@pytest.mark.slow
 def test_la_orden_guarda_el_json_y_falla_si_no_pasa(tmp_path: Path) -> None:
     quiet = Console(quiet=True)
     done = estimate_run(config(), tmp_path, quiet)
@@ -199,6 +203,7 @@ def test_una_parada_mientras_se_compara_no_se_traga(monkeypatch: pytest.MonkeyPa
         compare(config(), made_up())
 
 
+@pytest.mark.slow
 def test_en_cpu_un_micro_batch_enorme_se_extrapola_y_no_se_traza() -> None:
     huge = make_config(
         {

@@ -117,6 +117,7 @@ def test_un_error_de_programacion_no_se_disfraza_de_falta_de_memoria(
         child.measured(CONFIG, tmp_path, None, probe=True)
 
 
+@pytest.mark.slow
 def test_la_memoria_agotada_de_verdad_es_un_no_cabe(tmp_path: Path) -> None:
     # Un modelo de unos 6 GiB en un proceso que solo puede pedir 3.
     config = make_config(

@@ -89,6 +89,7 @@ def test_el_resultado_es_el_de_no_tener_esos_lotes(kind: str, tmp_path: Path) ->
 
 # Antes del accidente (un checkpoint que no es periódico), durante la racha, y tras volver, dos
 # veces: el proceso que sigue no sabe que ya se volvió y repite el accidente.
+@pytest.mark.slow
 @pytest.mark.parametrize("stops", [(9,), (10,), (9, 10, 12), (13,), (12, 15)], ids=str)
 def test_cortado_en_cualquier_momento_es_lo_mismo(stops: tuple[int, ...], tmp_path: Path) -> None:
     rewound(tmp_path / "cortado", "pico", stops)
