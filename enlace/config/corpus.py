@@ -3,9 +3,9 @@
 Cada regla se enciende y se apaga por su cuenta, y el informe del corpus lleva una fila por regla.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from enlace.config.fields import (
     Count,
@@ -15,8 +15,12 @@ from enlace.config.fields import (
     Positive,
     PositiveOrZero,
     Section,
+    SettingError,
     Text,
 )
+
+MIN_SIGNATURE_VALUES = 64
+"""Con estos valores, el error típico del parecido estimado no pasa de 0,0625 (la mitad de 1/√n)."""
 
 Patterns = Annotated[tuple[Pattern, ...], Field(strict=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -146,6 +150,18 @@ class DedupConfig(Section):
     bands: Count = Field(description="bandas de LSH")
     rows: Count = Field(description="valores de MinHash por banda")
     seed: CountOrZero = Field(description="semilla de las permutaciones")
+
+    @model_validator(mode="after")
+    def _signature_is_long_enough(self) -> Self:
+        # El parecido se estima con un error de √(J·(1−J)/n): con pocos valores sobran los buenos.
+        values = self.bands * self.rows
+        if values < MIN_SIGNATURE_VALUES:
+            raise SettingError(
+                f"data.dedup.bands = {self.bands} por data.dedup.rows = {self.rows} son {values} "
+                f"valores de firma, y con menos de {MIN_SIGNATURE_VALUES} se quitarían documentos "
+                f"distintos; pon data.dedup.bands: {-(-MIN_SIGNATURE_VALUES // self.rows)} o más"
+            )
+        return self
 
 
 class ContaminationConfig(Section):

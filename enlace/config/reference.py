@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from enlace.config.corpus import MIN_SIGNATURE_VALUES
 from enlace.config.fields import LARGEST_INT, Section
 from enlace.config.schema import Config
 
@@ -26,6 +27,7 @@ RULES = (
     "En `data.shard_tokens` cabe una ventana: `model.seq_len` + 1 tokens.",
     "`data.evaluation.max_new_tokens` deja sitio en `model.seq_len` a un token del principio (con "
     "bytes, al principio más largo entero).",
+    f"`data.dedup.bands` por `data.dedup.rows` son {MIN_SIGNATURE_VALUES} valores de firma o más.",
     "`train.fp16_init_scale` no es menor que `train.fp16_min_scale`.",
     "`train.max_spikes` no pasa de la mitad de `train.spike_window`, si no es 0.",
 )

@@ -149,5 +149,5 @@ def _validate(training: Training) -> None:
     batch = synthetic_batch(config, config.hardware.micro_batch, 0)
     training.model.eval()
     with torch.no_grad(), backend.sdpa(), backend.autocast():
-        training.model.loss_sums(batch.ids.to(backend.device), batch.targets.to(backend.device))
+        training.model.loss_sums(backend.place(batch.ids), backend.place(batch.targets))
     training.model.train()

@@ -119,7 +119,9 @@ def open_run(
     run.segments = _continued_segments(training, origin, found, log)
     # 6. El registro, recortado al paso del checkpoint, y el reloj.
     log.restart(training.counters.step, found.state["clock"], run.evaluation)
-    log.say(f"sigo desde el paso {training.counters.step} ({found.path})")
+    done, steps = training.counters.step, training.config.train.steps
+    going = f"sigo desde el paso {done}" if done < steps else f"los {steps} pasos ya están dados"
+    log.say(f"{going} ({found.path})")
     # 7. El azar, lo último: nada entre aquí y el primer paso debe consumirlo.
     restore_rng(training, found, rng)
     return run

@@ -26,6 +26,7 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
         {"data.tokenizer.kind": "bpe", "model.vocab_size": 300}
         | {"data.evaluation.max_new_tokens": 32},
     ],
+    "valores de firma": [{"data.dedup.bands": 7}],
     "no es menor que `train.fp16_min_scale`": [{"train.fp16_init_scale": 0.5}],
     "no pasa de la mitad de `train.spike_window`": [{"train.max_spikes": 5}],
     "Con `hardware.device: cpu`": [{"hardware.sdpa_backend": "mem_efficient"}],

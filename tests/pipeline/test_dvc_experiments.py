@@ -24,7 +24,7 @@ def test_cada_experimento_entrena_con_su_valor_en_su_carpeta_y_no_toca_lo_demas(
     # también lo reconocería con su caché de ejecuciones; sin ella decide el entrenador.
     shutil.rmtree(finished.root / ".dvc/cache/runs")
     done = _experiment(finished, "igual", "1.0e-5")
-    assert f"sigo desde el paso {STEPS} " in done
+    assert f"los {STEPS} pasos ya están dados " in done
     assert f"paso {STEPS}/" not in done
     new = [folder for folder in finished.run_folders() if folder not in base]
     rates = [_state(folder)["config"]["train"]["lr"] for folder in new]

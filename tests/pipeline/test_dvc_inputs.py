@@ -37,7 +37,7 @@ def test_lo_que_cambia_mientras_se_entrena_impide_entregar_y_al_volver_solo_se_e
     (prepared.root / SCHEDULE).write_bytes(source)
     again = prepared.dvc("repro", "pretrain")
     assert again.stages == ["pretrain"]
-    assert f"sigo desde el paso {STEPS} " in again.text
+    assert f"los {STEPS} pasos ya están dados " in again.text
     assert f"paso {STEPS}/" not in again.text, "ha vuelto a entrenar"
     assert prepared.weights() == first_run.clone.weights()
     assert prepared.locked()["pretrain"]["params"]["params.yaml"]["train"]["lr"] == 0.003
