@@ -12,6 +12,7 @@ from enlace.data.streams import Batch, open_stream, validation_batches
 from enlace.data.tokenizer import load_tokenizer
 from enlace.evaluation.byte_counts import bytes_per_id
 from enlace.evaluation.loss import loss_evaluator
+from enlace.files import remove_temporaries
 from enlace.paths import (
     CORPUS,
     MODEL,
@@ -60,6 +61,7 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
     origin = provenance.model_dump(mode="json")
     folder = runs_folder() / f"{config.run_name}-{run_key(config.identity(), index.fingerprint)}"
     with exclusive_lock(folder / "lock"):
+        remove_temporaries(folder)  # los de un corte: con el cerrojo, la carpeta es solo nuestra
         point_to(folder, runs_folder() / config.run_name)
         retire_finished(folder, origin, config.train.steps)
         keep_patch(folder, provenance.git)

@@ -79,6 +79,8 @@ def test_quince_muertes_al_azar_bajo_dvc_y_make(prepared: Clone, first_run: Firs
         reached = prepared.newest_step()
         assert step <= reached < STEPS, f"{name}: del paso {step} al {reached}\n{done.text}"
         step = reached
+    if rwlock_problem(prepared.root):
+        prepared.ok(*ENLACE, "unlock")
     done = prepared.dvc("repro", "pretrain")
     assert f"sigo desde el paso {step} " in done.text
     assert prepared.weights() == first_run.clone.weights()

@@ -26,6 +26,9 @@ def test_un_clon_recien_hecho_llega_al_final_y_repetir_no_hace_nada(first_run: F
     for name in ("report.html", "report.md", "samples.md", "metrics.json"):
         assert (root / "reports/evaluation" / name).stat().st_size > 0
     assert sorted(first_run.git_status.splitlines()) == [
+        "?? reports/corpus.html",
+        "?? reports/corpus.json",
+        "?? reports/corpus.md",
         "?? reports/evaluation/metrics.json",
         "?? reports/preflight/report.json",
         "?? reports/preflight/report.md",
