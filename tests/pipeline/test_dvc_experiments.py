@@ -19,16 +19,16 @@ def test_cada_experimento_entrena_con_su_valor_en_su_carpeta_y_no_toca_lo_demas(
     base = finished.run_folders()
     before = (finished.root / "dvc.lock").read_bytes(), finished.weights(), finished.git("log")
     _experiment(finished, "grande", "3e-4")
-    _experiment(finished, "pequeno", "1e-5")
+    _experiment(finished, "pequeno", "3e-5")
     # El mismo número escrito de otra manera: la misma identidad, así que ya está entrenado. DVC
     # también lo reconocería con su caché de ejecuciones; sin ella decide el entrenador.
     shutil.rmtree(finished.root / ".dvc/cache/runs")
-    done = _experiment(finished, "igual", "1.0e-5")
+    done = _experiment(finished, "igual", "3.0e-5")
     assert f"los {STEPS} pasos ya están dados " in done
     assert f"paso {STEPS}/" not in done
     new = [folder for folder in finished.run_folders() if folder not in base]
     rates = [_state(folder)["config"]["train"]["lr"] for folder in new]
-    assert rates == [3e-4, 1e-5]
+    assert rates == [3e-4, 3e-5]
     assert all(_state(folder)["segments"][0]["from_step"] == 0 for folder in new)
     assert finished.git("status", "--porcelain") == ""
     assert load_config(finished.root / "params.yaml").train.lr == 0.003

@@ -28,6 +28,9 @@ GPU = {
     "hardware.sdpa_backend": "mem_efficient",
 }
 
+FEW = {"train.tokens_per_step": 64}
+"""Dos secuencias por paso: pocos micro-batches entre los que buscar, que es lo que tarda."""
+
 
 def config(changes: dict[str, Any] | None = None) -> Config:
     return make_config({**GPU, **(changes or {})})
@@ -66,7 +69,7 @@ def test_las_cuentas_salen_unas_de_otras(tiny: Estimate) -> None:
 
 @pytest.mark.slow
 def test_el_precio_da_el_coste() -> None:
-    priced = estimate(config({"hardware.preflight.kwh_price": 0.5}), TURING, DISK)
+    priced = estimate(config(FEW | {"hardware.preflight.kwh_price": 0.5}), TURING, DISK)
     assert priced.energy is not None
     assert priced.energy.cost == pytest.approx(0.5 * priced.energy.kwh)
 
@@ -92,16 +95,16 @@ def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
 
 @pytest.mark.slow
 def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
-    wide = config({"train.tokens_per_step": 64 * 32, "hardware.micro_batch": 64})
+    wide = config({"train.tokens_per_step": 16 * 32, "hardware.micro_batch": 16})
     assert TURING is not None
     rates = Rates(TURING.peak_flops("fp16"), TURING.bandwidth)
     unlimited = Search(wide, rates, GIB)
-    now, half = unlimited.choice("none", 64), unlimited.choice("none", 32)
+    now, half = unlimited.choice("none", 16), unlimited.choice("none", 8)
     assert half.peak_bytes < now.peak_bytes
     change = Search(wide, rates, (now.peak_bytes + half.peak_bytes) // 2).single_change()
     assert change is not None
     assert change.fits
-    changed = (change.micro_batch != 64) + (change.activation_checkpointing != "none")
+    changed = (change.micro_batch != 16) + (change.activation_checkpointing != "none")
     assert changed == 1
     assert Search(wide, rates, 1000).single_change() is None
     assert Search(wide, rates, 1000).best() is None
@@ -109,7 +112,9 @@ def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
 
 @pytest.mark.slow
 def test_mas_tokens_de_los_que_caben_en_el_disco_se_rechazan() -> None:
-    done = estimate(config({"train.steps": 40_000, "train.save_every": 40_000}), TURING, 5_000_000)
+    done = estimate(
+        config(FEW | {"train.steps": 40_000, "train.save_every": 40_000}), TURING, 5_000_000
+    )
     assert done.fit == "cabe"
     assert "no hay disco" in done.reasons[0]
     assert "baja train.steps de 40000 a" in done.reasons[0]
@@ -135,11 +140,11 @@ def test_un_micro_batch_de_512_se_rechaza_en_la_2060() -> None:
 @pytest.mark.slow
 def test_la_orden_guarda_el_json_y_falla_si_no_pasa(tmp_path: Path) -> None:
     quiet = Console(quiet=True)
-    done = estimate_run(config(), tmp_path, quiet)
+    done = estimate_run(config(FEW), tmp_path, quiet)
     saved = estimate_path("prueba", tmp_path)
     assert Estimate.model_validate_json(saved.read_text(encoding="utf-8")) == done
     with pytest.raises(PreflightError, match="no cabe"):
-        estimate_run(config({"hardware.memory_gib": 0.3}), tmp_path, quiet)
+        estimate_run(config(FEW | {"hardware.memory_gib": 0.3}), tmp_path, quiet)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [saved.name]
 
 
