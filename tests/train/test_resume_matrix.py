@@ -1,7 +1,7 @@
 """Reanudar es exacto en todas las combinaciones: matado a mitad y seguido, lo mismo bit a bit.
 
-Cada caso se mata y se sigue en procesos nuevos (`tests.train.runs`). Aquí están todas las parejas de
-valores, que tardan; las combinaciones más llenas se prueban siempre en `test_resume.py`.
+Cada caso se mata y se sigue en procesos nuevos (`tests.train.runs`). Aquí están todas las parejas
+de valores, que tardan; las combinaciones más llenas se prueban siempre en `test_resume.py`.
 """
 
 import itertools
