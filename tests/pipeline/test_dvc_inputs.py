@@ -51,10 +51,10 @@ def test_un_cambio_durante_cualquier_otra_etapa_tampoco_queda_apuntado(finished:
         finished,
         "stages/corpus.py",
         "",
-        old="        build_corpus(",
+        old="        report = build_corpus(",
         new='        p = Path("params.yaml")\n'
         '        p.write_text(p.read_text().replace("min_chars: 0", "min_chars: 7"))\n'
-        "        build_corpus(",
+        "        report = build_corpus(",
     )
     text = finished.refused(*DVC, "repro", "corpus")
     assert "cambió: data.rules.length.min_chars en params.yaml. Repite la orden" in text

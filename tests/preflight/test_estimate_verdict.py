@@ -168,7 +168,6 @@ def test_el_error_es_medido_entre_estimado(tiny: Estimate) -> None:
 @pytest.mark.parametrize(
     ("settings", "gib"),
     [
-        (["hardware.micro_batch=4"], 3.5),
         (["hardware.micro_batch=8", "hardware.activation_checkpointing=mlp"], 3.7),
         (["hardware.micro_batch=16", "hardware.activation_checkpointing=block"], 2.9),
     ],
