@@ -93,7 +93,7 @@ def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
     assert "no cabe" in done.reasons[0]
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
     wide = config({"train.tokens_per_step": 16 * 32, "hardware.micro_batch": 16})
     assert TURING is not None
@@ -113,7 +113,7 @@ def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
 @pytest.mark.slow
 def test_mas_tokens_de_los_que_caben_en_el_disco_se_rechazan() -> None:
     done = estimate(
-        config(FEW | {"train.steps": 40_000, "train.save_every": 40_000}), TURING, 5_000_000
+        config(FEW | {"train.steps": 40_000, "train.save_every": 40_000}), TURING, 2_000_000
     )
     assert done.fit == "cabe"
     assert "no hay disco" in done.reasons[0]
@@ -164,7 +164,7 @@ def test_el_error_es_medido_entre_estimado(tiny: Estimate) -> None:
         estimate_error(tiny, measured.model_copy(update={"micro_batch": 99}))
 
 
-@pytest.mark.slow
+@pytest.mark.calibration
 @pytest.mark.parametrize(
     ("settings", "gib"),
     [
