@@ -15,15 +15,10 @@ def document_id(document: Document) -> str:
     return hashlib.sha256(content.encode("utf-8")).hexdigest()[:32]
 
 
-def split_of(identifier: str, val_fraction: float) -> str:
-    """`val` o `train` según los primeros 64 bits del id de quien decide.
+def validation_limit(val_fraction: float) -> int:
+    """Van a validación los ids cuyos primeros 64 bits, como entero, son menores que este.
 
-    El reparto no cambia cuando el corpus crece y, al subir `val_fraction`, nadie vuelve de
+    Así el reparto no cambia cuando el corpus crece y, al subir `val_fraction`, nadie vuelve de
     validación a entrenamiento.
     """
-    return "val" if int(identifier[:16], 16) < validation_limit(val_fraction) else "train"
-
-
-def validation_limit(val_fraction: float) -> int:
-    """Van a validación los ids cuyos primeros 64 bits, como entero, son menores que este."""
     return math.ceil(val_fraction * 2**64)

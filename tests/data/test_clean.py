@@ -2,12 +2,16 @@
 
 import unicodedata
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from enlace.data.documents import Document, Turn, conversation
-from enlace.data.identity import document_id, split_of
+from enlace.data.duplicates.resolve import KEPT, Resolution
+from enlace.data.identity import document_id
+from enlace.data.preparation.fates import decide_fates
 from enlace.data.rules.characters import CHANGES, normalize
 from enlace.data.rules.table import RuleTable
 from tests.support import make_config
@@ -81,11 +85,19 @@ def test_el_reparto_depende_solo_del_texto_y_crece_con_la_fraccion(
     identifier = document_id(Document(text, "a.txt"))
     assert identifier == document_id(Document(text, "otra/ruta.jsonl:7"))
     low, high = sorted((one, other))
-    if split_of(identifier, low) == "val":
-        assert split_of(identifier, high) == "val"
+    if _in_validation([identifier], low).all():
+        assert _in_validation([identifier], high).all()
 
 
 def test_el_reparto_se_acerca_a_la_fraccion() -> None:
     ids = [document_id(Document(str(n), "")) for n in range(4000)]
-    share = sum(split_of(identifier, 0.1) == "val" for identifier in ids) / len(ids)
-    assert 0.08 < share < 0.12
+    assert 0.08 < _in_validation(ids, 0.1).mean() < 0.12
+
+
+def _in_validation(identifiers: list[str], fraction: float) -> npt.NDArray[np.bool_]:
+    """A qué parte van documentos sin parientes ni repetidos."""
+    halves = [[int(text[:16], 16), int(text[16:], 16)] for text in identifiers]
+    each = np.arange(len(identifiers))
+    alone = Resolution(np.full(len(each), KEPT, np.uint8), each, each)
+    data = make_config({"data.val_fraction": fraction}).data
+    return decide_fates(np.array(halves, np.uint64), np.zeros(len(each), int), alone, data).validation

@@ -9,7 +9,6 @@ El reparto tiene estas garantías cuando el corpus crece:
 - Al subir `data.val_fraction` ninguno vuelve de validación a entrenamiento.
 """
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -54,8 +53,3 @@ def decide_fates(
     unweighted = kept & (copies == 0)
     copies[~kept] = 0
     return Fates(copies, validation, unweighted)
-
-
-def most_copies(data: DataConfig) -> int:
-    """Las veces que puede llegar a repetirse un documento."""
-    return math.ceil(max((source.weight for source in data.sources), default=1.0))
