@@ -80,6 +80,18 @@ def duration(seconds: float | None) -> str:
     return f"{number(seconds, 1)}\u00a0s"
 
 
+def rough_duration(seconds: float) -> str:
+    """Lo que queda, sin fingir precisión: «45 s», «12 min», «3 h 05 min», «2 d 4 h»."""
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if round(seconds) < 60:
+        return f"{round(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if hours < 48:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
 def scientific(value: float, decimals: int = 2) -> str:
     """`0.0003` → «3,00e-04»."""
     return f"{value:.{decimals}e}".replace(".", ",")

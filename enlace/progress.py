@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from enlace.errors import EnlaceError
-from enlace.figures import number, scientific
+from enlace.figures import number, rough_duration, scientific
 from enlace.files import fsync_file, remove_temporaries, write_json, write_text
 
 TABLE = "train.tsv"
@@ -199,11 +199,7 @@ class TrainLog:
         Si ya nadie escucha (tubería cerrada, disco lleno), calla y el entrenamiento sigue: lo que
         cuenta está en el TSV.
         """
-        console = self._bar.console if self._bar else self._console
-        try:
-            console.print(text, markup=False, highlight=False, soft_wrap=True)
-        except (OSError, SystemExit):  # ante una tubería cerrada, rich pide salir
-            console.quiet = True
+        print_line(self._bar.console if self._bar else self._console, text)
 
     def sync(self) -> None:
         """Lleva el TSV al disco; se llama antes de cada checkpoint, que no debe adelantarlo."""
@@ -248,20 +244,16 @@ def describe(row: Row, steps: int, remaining_seconds: float | None) -> str:
     if row.tokens_per_second is not None:
         parts.append(f"{number(row.tokens_per_second, 0)} tokens/s")
     if remaining_seconds is not None and row.step < steps:
-        parts.append(f"quedan {duration(remaining_seconds)}")
+        parts.append(f"quedan {rough_duration(remaining_seconds)}")
     return " · ".join(parts)
 
 
-def duration(seconds: float) -> str:
-    """Un tiempo legible: «45 s», «12 min», «3 h 05 min», «2 d 4 h»."""
-    minutes, hours = round(seconds / 60), round(seconds / 3600)
-    if round(seconds) < 60:
-        return f"{round(seconds)} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if hours < 48:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{hours // 24} d {hours % 24} h"
+def print_line(console: Console, text: str) -> None:
+    """Escribe una línea; si ya nadie escucha (tubería cerrada), calla desde entonces."""
+    try:
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+    except (OSError, SystemExit):  # ante una tubería cerrada, rich pide salir
+        console.quiet = True
 
 
 def _progress_bar(console: Console) -> Progress:

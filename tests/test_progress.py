@@ -11,7 +11,8 @@ import pytest
 from rich.console import Console
 
 from enlace.errors import EnlaceError
-from enlace.progress import COLUMNS, Row, StepClock, TrainLog, describe, duration
+from enlace.figures import rough_duration
+from enlace.progress import COLUMNS, Row, StepClock, TrainLog, describe
 
 
 def row(step: int, **changes: Any) -> Row:
@@ -203,7 +204,7 @@ def test_al_terminar_no_queda_nada() -> None:
     ],
 )
 def test_las_duraciones_se_leen(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert rough_duration(seconds) == text
 
 
 class Broken(io.StringIO):

@@ -8,7 +8,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from enlace.figures import duration, number
+from enlace.figures import duration, number, rough_duration
+from enlace.progress import print_line
 
 _MEGABYTE = 1_000_000
 _SECONDS_BETWEEN_LINES = 10.0
@@ -57,7 +58,7 @@ class Throughput:
         if self._bar:
             self._bar.stop()
         if error is None:
-            self._say(f"{self._label}: {self._summary()}")
+            print_line(self._console, f"{self._label}: {self._summary()}")
 
     def expect(self, share: float) -> None:
         """Corrige el total: lo hecho hasta ahora es esta parte de él."""
@@ -74,7 +75,7 @@ class Throughput:
             self._bar.update(self._task, completed=self.done, description=text)
         elif self._now() - self._spoke >= _SECONDS_BETWEEN_LINES:
             self._spoke = self._now()
-            self._say(text)
+            print_line(self._console, text)
 
     def describe(self) -> str:
         """Lo hecho, la velocidad y lo que queda: «120,0 de 480,0 MB · 40,0 MB/s · quedan 9 s»."""
@@ -84,19 +85,13 @@ class Throughput:
             speed = self.done / seconds
             parts.append(f"{_megabytes(speed)} MB/s")
             if self.done < self._total:
-                parts.append(f"quedan {duration((self._total - self.done) / speed)}")
+                parts.append(f"quedan {rough_duration((self._total - self.done) / speed)}")
         return " · ".join(parts)
 
     def _summary(self) -> str:
         seconds = self._now() - self._started
         text = f"{_megabytes(self.done)} MB en {duration(seconds)}"
         return text if seconds <= 0 else f"{text} ({_megabytes(self.done / seconds)} MB/s)"
-
-    def _say(self, text: str) -> None:
-        try:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
-        except (OSError, SystemExit):  # ante una tubería cerrada, rich pide salir
-            self._console.quiet = True
 
 
 def _megabytes(size: float) -> str:

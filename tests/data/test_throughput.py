@@ -23,7 +23,7 @@ def test_sin_terminal_habla_de_tarde_en_tarde_y_al_acabar() -> None:
             now[0] += 1
             progress.advance(20_000_000)
     assert _text(console).splitlines() == [
-        "train: 200,0 de 400,0 MB · 20,0 MB/s · quedan 10,0 s",
+        "train: 200,0 de 400,0 MB · 20,0 MB/s · quedan 10 s",
         "train: 400,0 de 400,0 MB · 20,0 MB/s",
         "train: 400,0 MB en 20,0 s (20,0 MB/s)",
     ]
@@ -36,7 +36,7 @@ def test_en_una_terminal_hay_barra_con_velocidad_y_tiempo() -> None:
         progress.advance(50_000_000)
         assert (
             progress.describe().replace("\N{NO-BREAK SPACE}", " ")
-            == "50,0 de 100,0 MB · 25,0 MB/s · quedan 2,0 s"
+            == "50,0 de 100,0 MB · 25,0 MB/s · quedan 2 s"
         )
     assert "25,0 MB/s" in _text(console)
 
