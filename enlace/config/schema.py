@@ -169,7 +169,7 @@ class DataConfig(Section):
     tokenizer: TokenizerConfig = Field(description="tokenizador")
     shard_tokens: Count = Field(description="tokens por fichero de shard")
     workers: Annotated[int, Field(ge=0, le=1024)] = Field(
-        description="procesos para tokenizar; con 0, uno por núcleo"
+        description="procesos que limpian e hilos que codifican; con 0, uno por núcleo"
     )
     evaluation: EvaluationConfig = Field(description="muestras de evaluación")
 

@@ -1,7 +1,7 @@
 """El `rwlock` de DVC: si se quedó a medias, ninguna orden de DVC funciona hasta quitarlo.
 
-DVC lo reescribe en su sitio; un corte justo entonces lo deja vacío. Las entradas de procesos
-muertos, en cambio, las limpia DVC por su cuenta.
+DVC lo reescribe en su sitio; un corte justo entonces lo deja vacío o a medias. Las entradas de
+procesos muertos, en cambio, las limpia DVC por su cuenta.
 """
 
 import json

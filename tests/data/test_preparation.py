@@ -222,7 +222,7 @@ def test_sin_sitio_en_el_disco_no_se_empieza(
 
 def test_los_restos_de_un_corte_se_borran_y_los_ajenos_no(tmp_path: Path) -> None:
     write_tree(tmp_path / "src", stories(40))
-    write_tree(tmp_path / "data", {".tmp-0123456789ab-corpus/work/texts.jsonl.zst": "x"})
+    write_tree(tmp_path / "data", {".tmp-0123456789ab-corpus/texts.jsonl.zst": "x"})
     write_tree(tmp_path / "data", {".tmp-0123456789ab-shards/train.bin": "x"})
     _build(tmp_path / "src", tmp_path / "data/corpus")
     left = sorted(path.name for path in (tmp_path / "data").iterdir())
