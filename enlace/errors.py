@@ -36,6 +36,10 @@ class PreflightError(EnlaceError):
     """El preflight ha medido que el entrenamiento no debe empezar."""
 
 
+class ExportError(EnlaceError):
+    """Lo exportado no es el modelo, o falta con qué exportarlo o comprobarlo."""
+
+
 class LockError(EnlaceError):
     """Otro proceso usa la misma carpeta o la misma GPU."""
 

@@ -189,6 +189,16 @@ _TINY: dict[str, Any] = {
             "seed": 7,
         },
     },
+    "export": {
+        "name": "prueba",
+        "gguf": ["f16"],
+        "license": "",
+        "temperature": 0.7,
+        "top_k": 40,
+        "top_p": 0.95,
+        "min_p": 0.05,
+        "repeat_penalty": 1.1,
+    },
 }
 
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 LARGEST_INT = (1 << 63) - 1
 """El mayor entero de torch y numpy: con uno más grande fallarían lejos y sin explicación."""
 
-_NAMED_VALUE = re.compile(r"\b((?:hardware|model|train|data)(?:\.\w+)+) = ")
+_NAMED_VALUE = re.compile(r"\b((?:hardware|model|train|data|export)(?:\.\w+)+) = ")
 
 
 class SettingError(ValueError):

@@ -22,7 +22,7 @@ from enlace.config.yaml_io import dump_yaml, parse_yaml, read_yaml
 from enlace.errors import ConfigError
 from enlace.files import write_text
 
-SECTIONS = ("hardware", "model", "train", "data")
+SECTIONS = ("hardware", "model", "train", "data", "export")
 PARAMS_FILE = Path("params.yaml")
 RUNS_FOLDER = Path("configs/runs")
 

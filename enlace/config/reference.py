@@ -38,7 +38,7 @@ _HEAD = """\
 
 <!-- Página generada: `python -m enlace.config.reference > docs/configuration.md`. -->
 
-Cada run reúne cuatro secciones y un nombre. Las capas de `configs/` ponen los valores,
+Cada run reúne cinco secciones y un nombre. Las capas de `configs/` ponen los valores,
 `configs/runs/` elige una capa por sección y puede cambiar claves sueltas en `overrides`, y
 `make params` escribe el resultado en `params.yaml`, que es lo único que leen las etapas. Manda el
 último de esta lista: capa, fichero de run, `params.yaml` (editado a mano o con
@@ -55,7 +55,13 @@ el fichero y el remedio. La estructura y la precedencia se explican en
 [architecture.md](architecture.md#configuración).
 """
 
-_NAMES = {"hardware": "Hardware", "model": "Modelo", "train": "Entrenamiento", "data": "Datos"}
+_NAMES = {
+    "hardware": "Hardware",
+    "model": "Modelo",
+    "train": "Entrenamiento",
+    "data": "Datos",
+    "export": "Exportar",
+}
 
 
 class Key(NamedTuple):

@@ -1,12 +1,12 @@
 """El esquema de la configuración: qué se puede decidir en un entrenamiento y entre qué valores.
 
-Cuatro secciones (`hardware`, `model`, `train`, `data`) y el nombre del run. La descripción de cada
-campo aparece en los mensajes de error. `operational` enumera, en cada sección, las claves que
+Cinco secciones (`hardware`, `model`, `train`, `data`, `export`) y el nombre del run. Los mensajes
+de error llevan la descripción de cada campo. `operational` enumera, en cada sección, las claves que
 pueden cambiar a mitad de un entrenamiento sin cambiar las cuentas; el resto forma la identidad.
 """
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,6 +17,7 @@ from enlace.config.corpus import (
     RulesConfig,
     SourceConfig,
 )
+from enlace.config.export import STANDARD_EXPORT, ExportConfig
 from enlace.config.fields import (
     Count,
     CountOrZero,
@@ -36,10 +37,12 @@ from enlace.files import sha256_json
 __all__ = [
     "BYTE_VOCABULARY",
     "FIRST_BPE_ID",
+    "STANDARD_EXPORT",
     "Checkpointing",
     "Config",
     "DataConfig",
     "EvaluationConfig",
+    "ExportConfig",
     "HardwareConfig",
     "ModelConfig",
     "PreflightConfig",
@@ -177,13 +180,14 @@ class DataConfig(Section):
 class Config(Section):
     """La configuración completa y resuelta de un run."""
 
-    operational = frozenset({"run_name"})
+    operational = frozenset({"run_name", "export"})
 
     run_name: Name = Field(description="nombre del run, igual que el de su fichero")
     hardware: HardwareConfig
     model: ModelConfig
     train: TrainConfig
     data: DataConfig
+    export: ExportConfig = STANDARD_EXPORT
 
     @property
     def sequences_per_step(self) -> int:
@@ -200,8 +204,12 @@ class Config(Section):
         return sha256_json(self.identity_values())
 
     def fingerprint(self) -> str:
-        """SHA-256 de todos los valores, operativos incluidos: para el registro."""
-        return sha256_json(self.model_dump(mode="json"))
+        """SHA-256 de todos los valores de entrenar, operativos incluidos: para el registro."""
+        return sha256_json(self.training_values())
+
+    def training_values(self) -> dict[str, Any]:
+        """Todos los valores menos los de `export`: lo que guarda cada checkpoint y modelo."""
+        return self.model_dump(mode="json", exclude={"export"})
 
     @model_validator(mode="after")
     def _steps_divide(self) -> Self:

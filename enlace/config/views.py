@@ -11,7 +11,7 @@ from typing import Any
 from enlace.config.fields import Section
 from enlace.config.load import PARAMS_FILE, leaves, load_config
 from enlace.config.messages import suggest
-from enlace.config.schema import Config
+from enlace.config.schema import STANDARD_EXPORT, Config
 from enlace.config.yaml_io import read_yaml
 from enlace.errors import ConfigError
 
@@ -58,20 +58,23 @@ class View:
         return self._section, self._declared, self._stage, self._prefix
 
     def whole(self) -> Config:
-        """La configuración completa, para una etapa que declara todas las secciones.
+        """La configuración de un entrenamiento, para la etapa que declara todas sus secciones.
+
+        Sin `export`, que no es de él: queda `STANDARD_EXPORT`, sean cuales sean los valores
+        escritos, y así cambiar cómo se exporta no obliga a entrenar otra vez.
 
         Raises:
             ConfigError: si la etapa no las declara todas.
         """
-        for name in Config.model_fields:
+        assert isinstance(self._section, Config)
+        for name in self._section.training_values():
             getattr(self, name)
             if name not in self._declared:
                 raise ConfigError(
                     f"{PIPELINE_FILE}: la etapa {self._stage} lee toda la configuración sin "
                     f"declarar {name} en params; añádela"
                 )
-        assert isinstance(self._section, Config)
-        return self._section
+        return self._section.model_copy(update={"export": STANDARD_EXPORT})
 
     def declared_values(self) -> dict[str, Any]:
         """Las hojas que la etapa declara: {"train.steps": 300, …}."""

@@ -179,7 +179,7 @@ def run_state(training: Training, run: Run) -> dict[str, Any]:
         "evaluation": {name: finite_or_none(value) for name, value in run.evaluation.items()},
         "origin": run.origin,
         "segments": run.segments,
-        "config": config.model_dump(mode="json"),
+        "config": config.training_values(),
     }
 
 
@@ -228,7 +228,7 @@ def _continued_segments(
 ) -> list[dict[str, Any]]:
     """Los segmentos guardados y, si algo cambió desde entonces, uno nuevo."""
     segments: list[dict[str, Any]] = found.state["segments"]
-    settings = compare(found.state["config"], training.config.model_dump(mode="json"))
+    settings = compare(found.state["config"], training.config.training_values())
     resumed = {"step": found.state["step"], "model_sha256": found.state["files"][MODEL]}
     current = _segment(training, origin, training.counters.step, {}, resumed)
     last = segments[-1] if segments else {}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from enlace.config.load import SECTIONS, differences, leaves, load_config, resolve
+from enlace.config.schema import STANDARD_EXPORT
 from enlace.config.yaml_io import read_yaml
 from tests.support import tiny_values
 
@@ -42,6 +43,11 @@ def test_cada_capa_escribe_todas_sus_hojas_y_solo_las_suyas(layer: Path) -> None
 @pytest.mark.parametrize("layer", LAYERS, ids=_stem)
 def test_cada_capa_se_llama_como_su_fichero(layer: Path) -> None:
     assert read_yaml(layer)[layer.parent.name]["name"] == layer.stem
+
+
+def test_la_exportacion_de_siempre_es_la_capa_incluida() -> None:
+    layer = read_yaml(ROOT / "configs/export/standard.yaml")["export"]
+    assert STANDARD_EXPORT.model_dump(mode="json") == layer
 
 
 def test_los_runs_prometidos_existen() -> None:
