@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from enlace.cli import main
+from enlace.workspace import raw
+
+from .support_hub import write_hub
 
 ROOT = Path(__file__).parents[2]
 COPIED = (
@@ -179,3 +182,22 @@ def make_project(folder: Path) -> Project:
 def project(tmp_path: Path) -> Project:
     """Un proyecto propio de la prueba."""
     return make_project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Un conjunto como los del Hub, en una carpeta; nadie lo cambia."""
+    return write_hub(tmp_path_factory.mktemp("hub") / "conjunto")
+
+
+@pytest.fixture
+def hub_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Un proyecto vacío donde descargar, con la llamada a DVC sustituida."""
+    folder = tmp_path / "proyecto"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("DVC_ROOT", raising=False)
+    monkeypatch.setattr(
+        raw, "run_dvc", lambda arguments, root: Path("dvc").write_text(*arguments[:1])
+    )
+    return folder

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from enlace.config.schema import DataConfig
+from enlace.workspace.download import download_all
 from tests.support import make_config
+
+PART = 1500
+"""Bytes de texto por parte: pocos, para que haya varias."""
 
 _CARD = """\
 ---
@@ -82,6 +87,17 @@ def with_downloads(*downloads: dict[str, Any], **changes: Any) -> DataConfig:
     }
     entries = [base | download for download in downloads]
     return make_config({"data.downloads": entries} | changes).data
+
+
+def bring(data: DataConfig, report: Callable[[str], None] = lambda _: None) -> Path:
+    """Descarga el único conjunto que se pide, por partes de `PART`, y dice dónde ha quedado."""
+    (done,) = download_all(data, Path(), report, PART)
+    return done.folder
+
+
+def folder_bytes(folder: Path) -> dict[str, bytes]:
+    """Lo que hay en una carpeta sin subcarpetas, por nombre."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def _wide(path: Path) -> None:
