@@ -1,4 +1,4 @@
-"""Borrar las carpetas de los runs terminados cuyo modelo ya está a salvo.
+"""Borrar los runs terminados cuyo modelo ya está a salvo y las copias de padres que sobran.
 
 A salvo quiere decir comprobado byte a byte: los pesos finales están en `checkpoints/model` o en una
 carpeta guardada en la caché de DVC, junto con su manifiesto. No se toca nunca un run que alguien
@@ -21,6 +21,7 @@ from enlace.lineage.hashing import Wanted, digest_all
 from enlace.paths import MODEL as EXPORTED
 from enlace.process import exclusive_lock
 from enlace.train.artifact import MANIFEST, MODEL, open_artifact
+from enlace.workspace.prune_parents import remove_parent, stored_parents
 from enlace.workspace.runs import LOCK, RunSummary, list_runs
 
 
@@ -60,22 +61,36 @@ def remove(folder: Path) -> None:
 
 
 def prune_lines(root: Path, yes: bool) -> Iterator[str]:
-    """Lo que hay y lo que se hace con ello, una línea por run. Sin `yes` no borra nada."""
-    freed = 0
+    """Lo que hay y lo que se hace con ello, una línea por cosa. Sin `yes` no borra nada.
+
+    Después de los runs, las copias de padres que ya nadie de los que quedan nombra.
+    """
+    freed, gone = 0, []
     for item in candidates(root):
-        if item.kept is not None:
-            yield f"se queda {item.folder.name} ({size(item.nbytes)}): {item.kept}"
-            continue
-        if yes:
-            remove(item.folder)
-        freed += item.nbytes
-        yield f"{'borrado' if yes else 'se puede borrar'} {item.folder.name} ({size(item.nbytes)})"
+        if item.kept is None:
+            gone.append(item.folder)
+            freed += item.nbytes
+            if yes:
+                remove(item.folder)
+        yield _line(item.folder.name, item.nbytes, item.kept, yes)
+    for parent in stored_parents(root, gone):
+        if parent.kept is None:
+            freed += parent.nbytes
+            if yes:
+                remove_parent(parent.folder)
+        yield _line(f"el padre {parent.label}", parent.nbytes, parent.kept, yes)
     if not freed:
         yield "no hay nada que borrar"
     elif yes:
         yield f"liberados {size(freed)}"
     else:
         yield f"se liberarían {size(freed)}; para hacerlo: make prune YES=1"
+
+
+def _line(name: str, nbytes: int, kept: str | None, yes: bool) -> str:
+    if kept is not None:
+        return f"se queda {name} ({size(nbytes)}): {kept}"
+    return f"{'borrado' if yes else 'se puede borrar'} {name} ({size(nbytes)})"
 
 
 def _reason(
