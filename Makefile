@@ -12,14 +12,20 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint .co
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadfile
 LIGHT := .venv/.enlace-light
 DEV := .venv/.enlace-dev
+EXPORT := .venv/.enlace-export
+
+# Va sin sus dependencias: pide un huggingface-hub anterior al de transformers, y no lo usa al entrenar.
+LITGPT := litgpt==0.5.13
+BENCH = $(if $(WORK),--work $(WORK)) $(if $(ONLY),--only $(ONLY)) $(if $(PAIRS),--pairs $(PAIRS)) \
+	$(if $(DEVICE),--device $(DEVICE)) $(if $(PROFILE),--profile $(PROFILE))
 
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
 export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
-.PHONY: help setup setup-dev demo test bench-checkpoint check format preflight params \
-	check-params bench-corpus chaos train evaluate exp corpus status logs stop report unlock prune accept-code push \
+.PHONY: help setup setup-dev demo test bench bench-peers bench-checkpoint check format preflight params \
+	check-params bench-corpus chaos train evaluate export exp corpus status logs stop report unlock prune accept-code push \
 	pull deps lock guard
 
 help: ## Enseña esta ayuda
@@ -66,6 +72,9 @@ train: $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train 
 evaluate: $(LIGHT) ## Mide el modelo terminado y escribe informe y muestras
 	@exec $(ENLACE) repro --pull evaluate
 
+export: $(EXPORT) ## Entrega el modelo a Ollama, LM Studio, llama.cpp y transformers, en exported/
+	@exec $(ENLACE) export
+
 exp: $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
 	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make exp RUN=demo" >&2; exit 2; }
 	@exec $(ENLACE) exp --with-parent --set "$$SET" -- "$$RUN"
@@ -109,6 +118,13 @@ check: setup-dev ## Comprueba formato, estilo, tipos e imports
 	$(BIN)/python -m mypy
 	$(BIN)/python -m pytest -q tests/test_ranks.py
 
+bench: setup-dev ## Mide el paso frente a otros: WORK="small smoke", PAIRS=7, ONLY="litgpt", DEVICE=cuda, PROFILE=a100
+	@exec $(BIN)/python -m tests.benchmarks.training_bench $(BENCH)
+
+bench-peers: setup-dev ## Instala en .venv los programas con los que se compara make bench
+	$(PIP) --editable '.[dev,bench]'
+	$(PIP) --no-deps $(LITGPT)
+
 bench-checkpoint: setup-dev ## Mide lo que cuesta guardar un checkpoint; DIR=carpeta, ROUNDS=rondas
 	@exec $(BIN)/python -m tests.benchmarks.checkpoint_stall "$${DIR:-.enlace}" "$${ROUNDS:-5}"
 
@@ -151,6 +167,11 @@ $(LIGHT): pyproject.toml .constraints.txt | guard
 $(DEV): pyproject.toml .constraints.txt | guard
 	$(venv)
 	$(PIP) --editable '.[dev]'
+	@touch $(LIGHT) $@
+
+$(EXPORT): pyproject.toml .constraints.txt | guard
+	$(venv)
+	$(PIP) --editable '.[export]'
 	@touch $(LIGHT) $@
 
 guard:
