@@ -32,11 +32,12 @@ _REMEDIES = (
         "falta {path}, que dvc.yaml nombra: si es código que se ha movido, `make deps`; si son "
         "datos, `make pull`",
     ),
-    (r"RWLock|rwlock", "un corte dejó dañado el cerrojo de DVC; ejecuta `make unlock`"),
+    # Antes que el cerrojo dañado: este mensaje de DVC también nombra el rwlock.
     (
         r"Unable to acquire lock|is busy",
         "hay otro DVC en marcha en esta carpeta: espera a que acabe o mira `make status`",
     ),
+    (r"RWLock-file", "un corte dejó dañado el cerrojo de DVC; ejecuta `make unlock`"),
     (
         r"'(?:\./)?dvc\.(?P<path>lock|yaml)' (?:is invalid|validation failed)",
         "dvc.{path} no se puede leer (¿un conflicto de git sin resolver?); arréglalo o recupéralo "

@@ -26,6 +26,11 @@ ERRORS = {
     ),
     "failed to reproduce 'x': dependency 'enlace/otro.py' does not exist": "falta enlace/otro.py",
     "Unable to acquire lock": "make status",
+    "failed to reproduce 'preflight': 'reports/x' is busy, it is being blocked by:\n  (PID 9): dvc"
+    "\n\nIf there are no processes with such PIDs, you can manually remove '.dvc/tmp/rwlock' and "
+    "try again.": "hay otro DVC en marcha",
+    "Unable to read RWLock-file '.dvc/tmp/rwlock'. JSON structure is corrupted": "make unlock",
+    "RWLock-file '.dvc/tmp/rwlock' format error.": "make unlock",
     "'./dvc.lock' validation failed: expected a dictionary.": "git checkout dvc.lock",
     "failed to pull data from the cloud - Checkout failed for following targets:": "make push",
     "unexpected error: Git user name and email must be configured": "git config user.name",
