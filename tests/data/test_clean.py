@@ -100,4 +100,6 @@ def _in_validation(identifiers: list[str], fraction: float) -> npt.NDArray[np.bo
     each = np.arange(len(identifiers))
     alone = Resolution(np.full(len(each), KEPT, np.uint8), each, each)
     data = make_config({"data.val_fraction": fraction}).data
-    return decide_fates(np.array(halves, np.uint64), np.zeros(len(each), int), alone, data).validation
+    return decide_fates(
+        np.array(halves, np.uint64), np.zeros(len(each), int), alone, data
+    ).validation

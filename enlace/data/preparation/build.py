@@ -13,13 +13,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
 
 from enlace.config.schema import DataConfig
 from enlace.data.corpus import SPLITS, CorpusWriter, corpus_file
 from enlace.data.documents import Rejection
-from enlace.data.duplicates.resolve import Resolution, resolve
+from enlace.data.duplicates.resolve import resolve
 from enlace.data.preparation.batches import (
     Batch,
     Found,
@@ -29,7 +28,7 @@ from enlace.data.preparation.batches import (
     preparer,
 )
 from enlace.data.preparation.evaluation_texts import EvaluationTexts, index_evaluation
-from enlace.data.preparation.fates import Fates, decide_fates
+from enlace.data.preparation.fates import Fates, check_splits, decide_fates
 from enlace.data.preparation.pool import ordered_map, worker_count
 from enlace.data.preparation.position import Position, expanded_size
 from enlace.data.preparation.report import Outcome, corpus_report
@@ -39,7 +38,7 @@ from enlace.data.readers import RawRecord, iterate_records
 from enlace.data.readers.iterate import training_files
 from enlace.data.throughput import Throughput
 from enlace.errors import DataError
-from enlace.figures import plural, short, size
+from enlace.figures import size
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
 # Arrancar un proceso cuesta lo que limpiar un par de megabytes.
@@ -96,7 +95,7 @@ def build_corpus(
         fingerprints = staging.fingerprints()
         resolution = resolve(fingerprints, data.dedup)
         fates = decide_fates(fingerprints.ids, fingerprints.ranks, resolution, data)
-        _check_splits(fates, resolution, data)
+        check_splits(fates, resolution, fingerprints.ids, data)
         outcome = Outcome(data, read.tallies, read.found, evaluation, staging, resolution, fates)
         report = corpus_report(outcome, _write(folder, staging, fates, outcome.examples))
         write_json(folder / "report.json", report)
@@ -181,29 +180,3 @@ def _check_something(tallies: Tallies, source_dir: Path) -> None:
         f"no queda ningún documento de {source_dir} tras la limpieza "
         f"({reasons or 'no había ninguno'}): {remedy}"
     )
-
-
-def _check_splits(fates: Fates, resolution: Resolution, data: DataConfig) -> None:
-    kept = int((fates.copies > 0).sum())
-    in_val = int(((fates.copies > 0) & fates.validation).sum())
-    repeated = int((fates.copies == 0).sum() - fates.unweighted.sum())
-    for split, count in (("train", kept - in_val), ("val", in_val)):
-        if count:
-            continue
-        detail = f" ({repeated} eran repetidos)" if repeated else ""
-        families = len(np.unique(resolution.deciders[fates.copies > 0]))
-        if families < kept:
-            raise DataError(
-                f"la parte {split} queda vacía: los {kept} documentos que quedan{detail} forman "
-                f"{families} {plural(families, 'familia', 'familias')} de textos parecidos, que "
-                "van enteras a una parte para que validación mida algo nuevo; añade textos "
-                "distintos (si son plantillas, varíalas), sube data.dedup.split_threshold "
-                f"({short(data.dedup.split_threshold)}) o cambia data.val_fraction "
-                f"({short(data.val_fraction)})"
-            )
-        raise DataError(
-            f"la parte {split} queda vacía: {kept} "
-            f"{plural(kept, 'documento', 'documentos')}{detail} con "
-            f"data.val_fraction={data.val_fraction}; añade documentos, parte los largos en varios "
-            "ficheros o cambia data.val_fraction"
-        )
