@@ -91,8 +91,6 @@ def _sentence(item: Mapping[str, Any], path: str, origin: Callable[[str], str]) 
         problem, remedy = _PROBLEMS.get(kind, ("no vale", "revisa el valor"))
         if _is_union(item["loc"]):
             problem, remedy = _STEPS_PROBLEM
-        if kind == "literal_error" and " or " not in context["expected"]:
-            remedy = "la única es {expected}"
         shown = {key: _show_bound(value) for key, value in context.items()}
         tail = f"{problem}; {remedy}".format(**shown)
     return f"{origin(path)}: {path} = {show(item['input'])}{_describe(path)} {tail}"

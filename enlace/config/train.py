@@ -18,6 +18,8 @@ from enlace.config.fields import (
     Text,
 )
 
+MUON_ONLY = ("muon_momentum", "muon_steps", "muon_adamw_lr_ratio")
+"""Claves que con AdamW no se usan, y por eso tampoco cuentan en la identidad."""
 Command = Annotated[tuple[Text, ...], Field(strict=False)]
 
 
@@ -56,12 +58,19 @@ class TrainConfig(Section):
     )
     steps: Count = Field(description="pasos de optimizador")
     tokens_per_step: Count = Field(description="tokens por paso de optimizador")
-    optimizer: Literal["adamw"] = Field(description="optimizador")
+    optimizer: Literal["adamw", "muon"] = Field(
+        description="optimizador; muon es para las matrices de los bloques, y lo demás va con AdamW"
+    )
     lr: Positive = Field(description="tasa de aprendizaje máxima")
     beta1: Fraction = Field(description="beta1 de AdamW")
     beta2: Fraction = Field(description="beta2 de AdamW")
     eps: Positive = Field(description="épsilon de AdamW")
     weight_decay: PositiveOrZero = Field(description="decaimiento de las matrices")
+    muon_momentum: Fraction = Field(description="memoria del gradiente de Muon; solo con muon")
+    muon_steps: Count = Field(description="iteraciones de Newton–Schulz; solo con muon")
+    muon_adamw_lr_ratio: Positive = Field(
+        description="tasa de lo que Muon deja a AdamW, como fracción de train.lr; solo con muon"
+    )
     grad_clip: Positive = Field(description="norma máxima del gradiente")
     schedule: Literal["wsd", "cosine"] = Field(description="forma de la tasa de aprendizaje")
     warmup: StepsOrFraction = Field(description="calentamiento")
@@ -143,6 +152,8 @@ class TrainConfig(Section):
         resolved: dict[str, Any] = {"warmup": self.warmup_steps, "decay": self.decay_steps}
         if not self.init_sha256:
             resolved["init_state"] = None  # de cero, lo que se tomaría da igual
+        if self.optimizer != "muon":
+            resolved |= dict.fromkeys(MUON_ONLY)
         return super().identity_values() | resolved
 
     @model_validator(mode="after")

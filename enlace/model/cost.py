@@ -13,11 +13,9 @@ from typing import Literal
 from enlace.config.schema import Checkpointing, ModelConfig
 
 Dtype = Literal["fp32", "bf16", "fp16"]
-Optimizer = Literal["adamw"]
+Optimizer = Literal["adamw", "muon"]
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
-_OPTIMIZER_STATE_BYTES = {"adamw": 8}
-"""Por parámetro: AdamW guarda dos momentos en fp32."""
 
 
 def layer_matrix_parameters(model: ModelConfig) -> int:
@@ -50,14 +48,38 @@ def flops_per_token(model: ModelConfig) -> int:
     return 6 * matrices + 6 * model.n_layer * model.seq_len * model.d_model
 
 
-def state_bytes(model: ModelConfig, optimizer: Optimizer = "adamw") -> int:
+def optimizer_bytes(model: ModelConfig, optimizer: Optimizer) -> int:
+    """Bytes del estado del optimizador, en fp32.
+
+    AdamW guarda dos momentos de cada parámetro, 8·N. Muon, uno de las matrices de las capas, que en
+    lo demás es AdamW.
+    """
+    inner = model.n_layer * layer_matrix_parameters(model) if optimizer == "muon" else 0
+    return 8 * parameter_count(model) - 4 * inner
+
+
+def state_bytes(model: ModelConfig, optimizer: Optimizer) -> int:
     """Bytes de pesos, gradientes y optimizador en fp32: 16·N con AdamW."""
-    return (4 + 4 + _OPTIMIZER_STATE_BYTES[optimizer]) * parameter_count(model)
+    return 8 * parameter_count(model) + optimizer_bytes(model, optimizer)
 
 
-def checkpoint_bytes(model: ModelConfig, optimizer: Optimizer = "adamw") -> int:
+def checkpoint_bytes(model: ModelConfig, optimizer: Optimizer) -> int:
     """Bytes en disco de un checkpoint completo (pesos y optimizador): 12·N con AdamW."""
-    return (4 + _OPTIMIZER_STATE_BYTES[optimizer]) * parameter_count(model)
+    return 4 * parameter_count(model) + optimizer_bytes(model, optimizer)
+
+
+def newton_schulz_flops(model: ModelConfig, steps: int) -> int:
+    """FLOP de los productos de Muon en un paso de optimizador: no dependen de los tokens.
+
+    Cada iteración de una matriz m×n, con m ≤ n, hace tres productos: 2·m²·n (XXᵀ), 2·m³ (su
+    cuadrado) y 2·m²·n (por X).
+    """
+    kv_width = model.n_kv_head * model.head_dim
+    shapes = [(model.d_model, model.d_model)] * 2 + [(kv_width, model.d_model)] * 2
+    shapes += [(model.d_model, model.ffn_dim)] * 3
+    sides = [sorted(shape) for shape in shapes]
+    products = sum(4 * small**2 * large + 2 * small**3 for small, large in sides)
+    return steps * model.n_layer * products
 
 
 def recompute_flops_per_token(model: ModelConfig, checkpointing: Checkpointing) -> int:

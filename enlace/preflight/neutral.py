@@ -29,6 +29,8 @@ _FILLER: dict[str, Any] = {
     "train.beta2": 0.95,
     "train.eps": 1e-8,
     "train.weight_decay": 0.1,
+    "train.muon_momentum": 0.95,
+    "train.muon_adamw_lr_ratio": 1.0,
     "train.grad_clip": 1.0,
     "train.schedule": "wsd",
     "train.warmup": 0,

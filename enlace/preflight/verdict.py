@@ -10,13 +10,12 @@ from enlace.config.schema import Config
 from enlace.errors import PreflightError
 from enlace.figures import integer, percent, size
 from enlace.files import sha256_json, write_json
+from enlace.model.cost import state_bytes
 from enlace.preflight.energy import POWER_LIMIT
 from enlace.preflight.health_rules import judge_health
 from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
 
 GIB = 1 << 30
-_STATE_BYTES_PER_PARAMETER = 16
-"""Pesos, gradientes y los dos momentos de Adam, en fp32: no dependen del micro-batch."""
 _SLOW_LOADING = 1 / 3
 """Leer datos a menos de tres veces la velocidad de entrenar merece aviso."""
 
@@ -139,7 +138,7 @@ def _fitting_micro_batch(config: Config, outcome: Measurement, room: int) -> int
 
     `None` si ni el de 1, o si lo medido no permite saberlo.
     """
-    state = _STATE_BYTES_PER_PARAMETER * outcome.parameters
+    state = state_bytes(config.model, config.train.optimizer)
     needed = outcome.memory.needed_bytes
     if needed is None or needed <= state:
         return None

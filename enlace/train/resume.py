@@ -153,7 +153,8 @@ def prepare_saves(training: Training, run: Run) -> None:
 
 def reserve_saves(training: Training, run: Run) -> int:
     """Reserva la memoria en la que se copia cada instante y devuelve cuánto ocupa en bytes."""
-    optimizer = expected_moments(training.model) | rng_tensors(training.backend.device)
+    moments = expected_moments(training.model, training.optimizer)
+    optimizer = moments | rng_tensors(training.backend.device)
     return run.writer.reserve(model_tensors(training.model), optimizer)
 
 

@@ -5,7 +5,7 @@ nombre que le da el modelo. La carga es estricta: un nombre que falta o sobra, o
 dtype son un error, nunca un valor por defecto.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +17,9 @@ from enlace.errors import CheckpointError
 RNG_PREFIX = "rng/"
 """Cómo empiezan los nombres de los estados de azar; los demás son momentos del optimizador."""
 
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_MOMENTS = {"adamw": ("step", "exp_avg", "exp_avg_sq"), "muon": ("momentum",)}
+"""El estado de cada parámetro según la `rule` de su grupo: `step` es un escalar; lo demás, de su
+forma. Todo en fp32."""
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -46,7 +48,7 @@ def load_model_tensors(model: nn.Module, tensors: Mapping[str, Tensor], where: P
 
 
 def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Los momentos de AdamW como `exp_avg/<parámetro>`; vacío si aún no ha dado ningún paso."""
+    """Los momentos como `exp_avg/<parámetro>`; vacío si aún no ha dado ningún paso."""
     tensors = {}
     for name, parameter in _parameters(model).items():
         for moment, value in optimizer.state.get(parameter, {}).items():
@@ -60,17 +62,16 @@ def load_optimizer_tensors(
     tensors: Mapping[str, Tensor],
     where: Path,
 ) -> None:
-    """Repone los momentos de AdamW en el dispositivo de cada parámetro.
+    """Repone los momentos en el dispositivo de cada parámetro.
 
     Raises:
         CheckpointError: falta o sobra alguno, o no tiene la forma de su parámetro.
     """
-    parameters = _parameters(model)
     if tensors:
-        _check_same(expected_moments(model), tensors, where)
+        _check_same(expected_moments(model, optimizer), tensors, where)
     optimizer.state.clear()
-    for name, parameter in parameters.items() if tensors else ():
-        moments = {moment: tensors[f"{moment}/{name}"] for moment in _MOMENTS}
+    for name, parameter, names in _stateful(model, optimizer) if tensors else ():
+        moments = {moment: tensors[f"{moment}/{name}"] for moment in names}
         optimizer.state[parameter] = {
             moment: value.to(parameter.device, copy=True) for moment, value in moments.items()
         }
@@ -106,11 +107,20 @@ def _parameters(model: nn.Module) -> dict[str, Tensor]:
     return dict(plain.named_parameters())
 
 
-def expected_moments(model: nn.Module) -> dict[str, Tensor]:
+def _stateful(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Iterator[tuple[str, Tensor, tuple[str, ...]]]:
+    """Cada parámetro con su nombre y los de sus momentos, en el orden del modelo."""
+    rules = {id(p): group["rule"] for group in optimizer.param_groups for p in group["params"]}
+    for name, parameter in _parameters(model).items():
+        yield name, parameter, _MOMENTS[rules[id(parameter)]]
+
+
+def expected_moments(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Un tensor sin datos (meta) por momento, con la forma y el dtype que debe tener."""
     expected = {}
-    for name, parameter in _parameters(model).items():
-        for moment in _MOMENTS:
+    for name, parameter, moments in _stateful(model, optimizer):
+        for moment in moments:
             shape = () if moment == "step" else parameter.shape
             expected[f"{moment}/{name}"] = torch.empty(shape, dtype=torch.float32, device="meta")
     return expected

@@ -35,7 +35,7 @@ from enlace.train.numerics import (
     describe_spike,
     is_finite_step,
 )
-from enlace.train.optim import build_optimizer
+from enlace.train.optim import build_optimizer, set_learning_rate
 from enlace.train.resume import Run, open_run, prepare_saves, save_run
 from enlace.train.retention import is_save_time
 from enlace.train.rewind import rewind
@@ -96,7 +96,7 @@ def build_training(config: Config, backend: Backend) -> Training:
         growth_interval=config.train.fp16_growth_interval,
         enabled=backend.dtype == torch.float16,
     )
-    optimizer = build_optimizer(model, config.train, backend.device)
+    optimizer = build_optimizer(model, config.train, backend)
     return Training(config, backend, model, optimizer, scaler, SpikeWatch(config.train))
 
 
@@ -124,8 +124,7 @@ def train_step(training: Training, batch: Batch, step: int) -> StepResult:
     """
     config, counters, scaler = training.config, training.counters, training.scaler
     lr = learning_rate(step, config.train)
-    for group in training.optimizer.param_groups:
-        group["lr"] = lr
+    set_learning_rate(training.optimizer, lr)
     targets = int((batch.targets != IGNORED).sum())
     loss = grad_norm = 0.0
     updated, spike = False, None

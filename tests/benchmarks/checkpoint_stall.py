@@ -73,9 +73,10 @@ class State(NamedTuple):
 
 def build_state(config: Config) -> State:
     """Los tensores de un checkpoint de verdad, sin entrenar: los momentos, al azar."""
-    model = build_training(config, open_device(config.hardware)).model
-    moments = {name: torch.rand(meta.shape) for name, meta in expected_moments(model).items()}
-    return State(model_tensors(model), moments | rng_tensors(torch.device("cpu")))
+    training = build_training(config, open_device(config.hardware))
+    expected = expected_moments(training.model, training.optimizer)
+    moments = {name: torch.rand(meta.shape) for name, meta in expected.items()}
+    return State(model_tensors(training.model), moments | rng_tensors(torch.device("cpu")))
 
 
 def save_raw(state: State, folder: Path) -> Running:

@@ -81,6 +81,7 @@ OPERATIONAL = {
 """La lista escrita de lo que puede cambiar sin ser otro entrenamiento; el resto es identidad."""
 
 # Las hojas cuyo cambio suelto no valida llevan su acompañante: se comparan dos bases distintas.
+MUON = {"train.optimizer": "muon"}
 BPE = {"data.tokenizer.kind": "bpe", "model.vocab_size": 300}
 _SOURCE = {"name": "wiki", "include": ["wiki/*"], "weight": 2.0, "license": "CC BY-SA 4.0"}
 _DOWNLOAD = {
@@ -110,7 +111,10 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "train.init_sha256": ({"train.init_from": "padre"}, "a" * 64),
     "train.init_state": ({"train.init_from": "padre", "train.init_sha256": "a" * 64}, "all"),
     "train.tokens_per_step": ({}, 512),
-    "train.optimizer": ({}, None),
+    "train.optimizer": ({}, "muon"),
+    "train.muon_momentum": (MUON, 0.9),
+    "train.muon_steps": (MUON, 6),
+    "train.muon_adamw_lr_ratio": (MUON, 0.5),
     "train.schedule": ({}, "cosine"),
     "train.decay_shape": ({}, "sqrt"),
     "train.on_finish": ({}, ["true"]),
@@ -168,10 +172,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "eb2e96da0f6742d81e25eab5acc912dc7b996f7c83d7a6e37d6b9497b3683fa2"
+        "6026411954e25580a1959668d3b0f7dd3ec2a5c065e4dea52ae83f6f80af5ffe"
     )
     assert make_config().fingerprint() == (
-        "23dd1733449be908837ce215a9b0e094fd62d57f74c2d5bfd1280b897651d3c2"
+        "4b5216df38059768a6c035c70eac454f6083fc2e3c287b5d70678c14035bda68"
     )
 
 
@@ -214,6 +218,14 @@ def test_con_coseno_el_decaimiento_escrito_no_cuenta() -> None:
     long = make_config({"train.schedule": "cosine", "train.decay": 0.9})
     assert short.identity() == long.identity()
     assert short.train.decay_steps == 18
+
+
+def test_con_adamw_lo_de_muon_no_cuenta() -> None:
+    other = make_config(
+        {"train.muon_momentum": 0.5, "train.muon_steps": 2, "train.muon_adamw_lr_ratio": 0.1}
+    )
+    assert other.identity() == make_config().identity()
+    assert other.fingerprint() != make_config().fingerprint()
 
 
 @given(st.floats(min_value=0, exclude_min=True, allow_infinity=False))

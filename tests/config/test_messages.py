@@ -149,7 +149,8 @@ def test_una_clave_de_mas_en_cada_seccion(section: str) -> None:
         ),
         (
             {"train.optimizer": "sgd"},
-            'train.optimizer = "sgd" (optimizador) no es una opción conocida; la única es adamw',
+            'train.optimizer = "sgd" (optimizador; muon es para las matrices de los bloques, y lo '
+            "demás va con AdamW) no es una opción conocida; elige entre adamw o muon",
         ),
         (
             {"data.val_fraction": 0.5},

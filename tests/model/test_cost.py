@@ -12,10 +12,12 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from enlace.backends import open_device
 from enlace.config.schema import ModelConfig
 from enlace.model import cost
 from enlace.model.transformer import Transformer
-from tests.support import tiny_values
+from enlace.train.optim import build_optimizer
+from tests.support import make_config, tiny_values
 
 
 def _config(**changes: Any) -> ModelConfig:
@@ -38,8 +40,8 @@ def test_tiny_50m() -> None:
     assert cost.parameter_count(TINY_50M) == 50_608_128
     with torch.device("meta"):
         assert Transformer(TINY_50M, "flash").num_parameters() == 50_608_128
-    assert cost.state_bytes(TINY_50M) == 16 * 50_608_128
-    assert cost.checkpoint_bytes(TINY_50M) == 12 * 50_608_128
+    assert cost.state_bytes(TINY_50M, "adamw") == 16 * 50_608_128
+    assert cost.checkpoint_bytes(TINY_50M, "adamw") == 12 * 50_608_128
     assert round(cost.flops_per_token(TINY_50M) / 1e6) == 379
 
 
@@ -56,10 +58,14 @@ def test_parametros_iguales_a_los_del_modulo(
     assert cost.layer_matrix_parameters(config) == matrices
 
 
-def test_bytes_de_estado_iguales_a_los_de_adamw() -> None:
-    config = _config()
-    model = Transformer(config, "flash")
-    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+@pytest.mark.parametrize("kind", ["adamw", "muon"])
+@pytest.mark.parametrize("tie_embeddings", [True, False])
+def test_bytes_de_estado_iguales_a_los_del_optimizador(
+    kind: cost.Optimizer, tie_embeddings: bool
+) -> None:
+    full = make_config({"train.optimizer": kind, "model.tie_embeddings": tie_embeddings})
+    config, model = full.model, Transformer(full.model, "flash")
+    optimizer = build_optimizer(model, full.train, open_device(full.hardware))
     ids = torch.zeros(1, 8, dtype=torch.int64)
     model(ids, ids)[1].backward()
     optimizer.step()
@@ -68,8 +74,21 @@ def test_bytes_de_estado_iguales_a_los_de_adamw() -> None:
         value for state in optimizer.state.values() for key, value in state.items() if key != "step"
     ]
     gradients = [weight.grad for weight in parameters if weight.grad is not None]
-    assert cost.state_bytes(config) == sum(t.nbytes for t in (*parameters, *gradients, *moments))
-    assert cost.checkpoint_bytes(config) == sum(t.nbytes for t in (*parameters, *moments))
+    expected = sum(t.nbytes for t in (*parameters, *gradients, *moments))
+    assert cost.state_bytes(config, kind) == expected
+    assert cost.checkpoint_bytes(config, kind) == sum(t.nbytes for t in (*parameters, *moments))
+
+
+def test_flops_de_newton_schulz_contra_el_contador_de_torch() -> None:
+    config = make_config({"train.optimizer": "muon"})
+    model = Transformer(config.model, "flash")
+    optimizer = build_optimizer(model, config.train, open_device(config.hardware))
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    with FlopCounterMode(display=False) as counter:
+        optimizer.step()
+    counted = counter.get_total_flops()
+    assert cost.newton_schulz_flops(config.model, config.train.muon_steps) == counted
 
 
 @pytest.mark.parametrize("tie_embeddings", [True, False])

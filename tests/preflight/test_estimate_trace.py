@@ -147,10 +147,11 @@ def test_lo_que_se_guarda_no_pasa_de_lo_que_dice_cost(gpu: Trace) -> None:
     ("cost", "seconds"),
     [
         (Cost("gemm", 10**12, 1), 1e12 / (0.7 * 1e13)),
+        (Cost("gemm_fp32", 10**12, 1), 1e12 / (0.7 * 1e12)),
         (Cost("attention", 10**12, 1), 1e12 / (0.45 * 1e13)),
         (Cost("pointwise", 0, 10**9), 1e9 / (0.8 * 1e11)),
         (Cost("pointwise", 0, 1), LAUNCH_SECONDS),
     ],
 )
 def test_un_nucleo_tarda_lo_que_mas_le_cueste(cost: Cost, seconds: float) -> None:
-    assert Rates(1e13, 1e11).seconds(cost) == pytest.approx(seconds, rel=1e-12)
+    assert Rates(1e13, 1e12, 1e11).seconds(cost) == pytest.approx(seconds, rel=1e-12)

@@ -97,7 +97,7 @@ def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
 def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
     wide = config({"train.tokens_per_step": 16 * 32, "hardware.micro_batch": 16})
     assert TURING is not None
-    rates = Rates(TURING.peak_flops("fp16"), TURING.bandwidth)
+    rates = Rates(TURING.peak_flops("fp16"), TURING.peak_flops("fp32"), TURING.bandwidth)
     unlimited = Search(wide, rates, GIB)
     now, half = unlimited.choice("none", 16), unlimited.choice("none", 8)
     assert half.peak_bytes < now.peak_bytes

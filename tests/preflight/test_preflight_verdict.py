@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from enlace.errors import PreflightError
+from enlace.model.cost import state_bytes
 from enlace.preflight.measurement import CardState, DiskUse, Failure, MemoryUse
 from enlace.preflight.verdict import (
     judge,
@@ -46,7 +47,7 @@ def test_manda_la_memoria_libre_si_es_menor_que_la_del_perfil() -> None:
     assert "necesita 2,00\u00a0GiB y hay 2,00\u00a0GiB" in verdict.reasons[0]
 
 
-STATE = 16 * made_up().parameters
+STATE = state_bytes(make_config().model, "adamw")
 
 
 @pytest.mark.parametrize(

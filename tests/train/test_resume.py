@@ -41,6 +41,13 @@ CASES: dict[str, dict[str, Any]] = {
         "hardware.threads": 1,
         "hardware.activation_checkpointing": "mlp",
     },
+    "muon": {"train.optimizer": "muon", "hardware.threads": 1},
+    "muon-fp16": {
+        "train.optimizer": "muon",
+        "hardware.dtype": "fp16",
+        "hardware.threads": 1,
+        "model.dropout": 0.1,
+    },
 }
 """Con los 20 pasos de la configuración de prueba y un checkpoint cada 5."""
 SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}

@@ -14,7 +14,7 @@ from tests.support import make_config
 from tests.train.runs import run_training
 from tests.train.test_resume import assert_same_training, kill_and_resume
 
-OPTIMIZERS = ("adamw",)
+OPTIMIZERS = ("adamw", "muon")
 PRECISIONS: dict[str, dict[str, Any]] = {
     "fp32": {},
     "fp16": {"hardware.dtype": "fp16", "train.fp16_init_scale": 2.0**20},

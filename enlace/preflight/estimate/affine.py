@@ -48,13 +48,15 @@ class Extrapolation:
 
     def step(self, layers: int, rows: int, rates: Rates, accumulation: int) -> float:
         """Segundos de un paso."""
+        micro_batch = self._at(layers, rows, lambda corner: self._time(corner, rates).micro_batch)
+        return accumulation * micro_batch + self.optimizer(layers, rows, rates)
 
-        def time(corner: Corner) -> StepTime:
-            return step_time(corner.trace, rates, self.micro_batches)
+    def optimizer(self, layers: int, rows: int, rates: Rates) -> float:
+        """Segundos del optimizador en un paso."""
+        return self._at(layers, rows, lambda corner: self._time(corner, rates).optimizer)
 
-        micro_batch = self._at(layers, rows, lambda corner: time(corner).micro_batch)
-        optimizer = self._at(layers, rows, lambda corner: time(corner).optimizer)
-        return accumulation * micro_batch + optimizer
+    def _time(self, corner: Corner, rates: Rates) -> StepTime:
+        return step_time(corner.trace, rates, self.micro_batches)
 
     def _at(self, layers: int, rows: int, value: Callable[[Corner], float]) -> float:
         """Interpolación bilineal de `value`, prolongada fuera de las cuatro esquinas."""

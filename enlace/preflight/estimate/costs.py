@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Kind = Literal["gemm", "attention", "pointwise"]
+Kind = Literal["gemm", "gemm_fp32", "attention", "pointwise"]
 _aten = torch.ops.aten
 _ATTENTION_BACKWARD_RATIO = 2.5
 """Hacia atrás se hacen cinco productos T×T donde hacia delante dos: se recalculan los logits
@@ -22,7 +22,7 @@ _ATTENTION = {
     "aten::_scaled_dot_product_flash_attention_backward": _ATTENTION_BACKWARD_RATIO,
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _ATTENTION_BACKWARD_RATIO,
 }
-_PRODUCTS = {"aten::mm", "aten::bmm", "aten::addmm", "aten::addmm_"}
+_PRODUCTS = {"aten::mm", "aten::bmm", "aten::addmm", "aten::addmm_", "aten::baddbmm"}
 _ONLY_MEMORY = {
     "aten::empty",
     "aten::empty_like",
@@ -61,7 +61,9 @@ def operation_cost(
         return Cost("attention", int(flops * _ATTENTION[name]), moved)
     if name in _PRODUCTS:
         left, right = [tensor for tensor in args if isinstance(tensor, Tensor)][-2:]
-        return Cost("gemm", 2 * left.numel() * right.shape[-1], moved)
+        # Sin núcleos tensoriales que valgan: los de Muon en fp32 no van como los de 16 bits.
+        kind: Kind = "gemm_fp32" if left.dtype == torch.float32 else "gemm"
+        return Cost(kind, 2 * left.numel() * right.shape[-1], moved)
     return Cost("pointwise", 0, moved)
 
 

@@ -6,7 +6,12 @@ from enlace.backends import DeviceDescription, decide
 from enlace.cards import Card
 from enlace.config.schema import Config
 from enlace.figures import integer, size
-from enlace.model.cost import checkpoint_bytes, flops_per_token, parameter_count
+from enlace.model.cost import (
+    checkpoint_bytes,
+    flops_per_token,
+    newton_schulz_flops,
+    parameter_count,
+)
 from enlace.preflight.estimate.advice import FRAGMENTATION, Search, is_straight, micro_batches
 from enlace.preflight.estimate.affine import extrapolate
 from enlace.preflight.estimate.memory import (
@@ -91,6 +96,9 @@ def estimate(
         activation_checkpointing=config.hardware.activation_checkpointing,
         parameters=parameters,
         flops_per_token=flops_per_token(config.model),
+        newton_schulz_flops=newton_schulz_flops(config.model, config.train.muon_steps)
+        if config.train.optimizer == "muon"
+        else 0,
         tokens=tokens,
         tokens_per_parameter=tokens / parameters,
         fit=fit,
@@ -112,7 +120,8 @@ def _rates(config: Config, card: Card | None) -> Rates | None:
     hardware = config.hardware
     if card is None or hardware.device != "cuda":
         return None
-    return Rates(card.peak_flops(hardware.dtype), card.bandwidth, hardware.compile)
+    peaks = (card.peak_flops(hardware.dtype), card.peak_flops("fp32"))
+    return Rates(*peaks, card.bandwidth, hardware.compile)
 
 
 def _budget(config: Config) -> int:
@@ -180,13 +189,15 @@ def _time(
         step = corner.step(config.model.n_layer, hardware.micro_batch, rates, config.accumulation)
         parts = step_time(corner.corners[-1].trace, rates, count)
         scale = step / parts.step(config.accumulation)
-        parts = StepTime(parts.micro_batch, parts.optimizer, parts.evaluation * scale, parts.shares)
+        optimizer = corner.optimizer(config.model.n_layer, hardware.micro_batch, rates)
+        parts = StepTime(parts.micro_batch, optimizer, parts.evaluation * scale, parts.shares)
     else:
         parts = step_time(trace, rates, count)
         step = parts.step(config.accumulation)
     rows_per_evaluation = recipe.eval_tokens / (hardware.micro_batch * config.model.seq_len)
     evaluations = math.ceil(recipe.steps / recipe.eval_every)
-    saving = save_count(config.train) * checkpoint_bytes(config.model) / _DISK_BYTES_PER_SECOND
+    checkpoint = checkpoint_bytes(config.model, recipe.optimizer)
+    saving = save_count(recipe) * checkpoint / _DISK_BYTES_PER_SECOND
     computing = recipe.steps * step + evaluations * rows_per_evaluation * parts.evaluation
     speed = recipe.tokens_per_step / step
     low, high = SLOWEST, FASTEST
@@ -199,9 +210,10 @@ def _time(
         total_seconds_high=computing / low + saving,
         peak_flops=rates.flops,
         model_flops_utilization=speed * flops_per_token(config.model) / rates.flops,
-        gemm_share=parts.shares.get("gemm", 0.0),
+        gemm_share=parts.shares.get("gemm", 0.0) + parts.shares.get("gemm_fp32", 0.0),
         attention_share=parts.shares.get("attention", 0.0),
         pointwise_share=parts.shares.get("pointwise", 0.0),
+        optimizer_share=parts.optimizer / step,
     )
 
 
@@ -215,7 +227,7 @@ def _energy(config: Config, card: Card | None, time: TimeEstimate | None) -> Ene
 
 def _disk(config: Config, free_bytes: int) -> DiskEstimate:
     """Los checkpoints que conviven, el modelo y el estado exportados, y los shards de todo."""
-    checkpoint = checkpoint_bytes(config.model)
+    checkpoint = checkpoint_bytes(config.model, config.train.optimizer)
     exported = checkpoint + 4 * parameter_count(config.model)
     tokens = config.train.steps * config.train.tokens_per_step
     id_bytes = 2 if config.model.vocab_size > _WIDE_VOCABULARY else 1

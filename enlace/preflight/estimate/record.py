@@ -51,6 +51,8 @@ class TimeEstimate(Record):
     gemm_share: float
     attention_share: float
     pointwise_share: float
+    optimizer_share: float
+    """Parte del paso que se va en el optimizador."""
 
 
 class EnergyEstimate(Record):
@@ -95,6 +97,8 @@ class Estimate(Record):
     activation_checkpointing: str
     parameters: int
     flops_per_token: int
+    newton_schulz_flops: int
+    """Por paso de optimizador; 0 si no es Muon."""
     tokens: int
     tokens_per_parameter: float
     fit: Fit

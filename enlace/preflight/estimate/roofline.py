@@ -20,7 +20,12 @@ from enlace.preflight.estimate.recorder import BACKWARD, EVALUATION, FORWARD, OP
 from enlace.preflight.estimate.trace import TRACED_STEPS
 
 LAUNCH_SECONDS = 4e-6
-EFFICIENCY: Mapping[Kind, float] = {"gemm": 0.7, "attention": 0.45, "pointwise": 0.8}
+EFFICIENCY: Mapping[Kind, float] = {
+    "gemm": 0.7,
+    "gemm_fp32": 0.7,
+    "attention": 0.45,
+    "pointwise": 0.8,
+}
 BANDWIDTH_EFFICIENCY = 0.8
 FUSED_POINTWISE = 0.4
 SLOWEST = 0.6
@@ -30,15 +35,21 @@ FASTEST = 1.2
 
 @dataclass(frozen=True)
 class Rates:
-    """Lo que una tarjeta da de sí: FLOP/s de pico y bytes/s; `fused`, si se compila."""
+    """Lo que una tarjeta da de sí: FLOP/s de pico y bytes/s; `fused`, si se compila.
+
+    `flops` son los de la precisión con la que se entrena; `fp32_flops`, los de lo que se queda en
+    fp32.
+    """
 
     flops: float
+    fp32_flops: float
     bandwidth: float
     fused: bool = False
 
     def seconds(self, cost: Cost) -> float:
         """El tiempo de un núcleo."""
-        computing = cost.flops / (EFFICIENCY[cost.kind] * self.flops)
+        peak = self.fp32_flops if cost.kind == "gemm_fp32" else self.flops
+        computing = cost.flops / (EFFICIENCY[cost.kind] * peak)
         moving = cost.bytes / (BANDWIDTH_EFFICIENCY * self.bandwidth)
         if self.fused and cost.kind == "pointwise":
             return FUSED_POINTWISE * max(moving, LAUNCH_SECONDS)

@@ -72,6 +72,7 @@ def estimate_rows(estimate: Estimate) -> Rows:
     rows += [
         ("Tokens por parámetro", f"{tokens_each} (Chinchilla: {CHINCHILLA})"),
         ("FLOP por token", f"{number(estimate.flops_per_token / 1e6, 1)} M"),
+        *_muon_rows(estimate),
         (
             "Disco: checkpoints, shards y libre",
             f"{size(disk.checkpoints_bytes)}, {size(disk.shards_bytes)} y {size(disk.free_bytes)}",
@@ -95,6 +96,15 @@ def _time_rows(time: TimeEstimate) -> Rows:
         ),
         ("Productos, atención y lo demás", " · ".join(percent(share, 0) for share in shares)),
     ]
+
+
+def _muon_rows(estimate: Estimate) -> Rows:
+    if not estimate.newton_schulz_flops:
+        return []
+    rows = [("FLOP de Muon por paso", f"{number(estimate.newton_schulz_flops / 1e9, 1)} G")]
+    if estimate.time is not None:
+        rows.append(("Parte del paso en el optimizador", percent(estimate.time.optimizer_share)))
+    return rows
 
 
 def _choice(choice: Choice) -> str:

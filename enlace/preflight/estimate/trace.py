@@ -75,7 +75,8 @@ def _traceable(config: Config) -> tuple[Config, Backend]:
         sdpa_backend=hardware.sdpa_backend,
         expand_kv=expands_kv(hardware.sdpa_backend),
         threads=1,
-        description=DeviceDescription("cpu", "traza", None, 0),
+        # De qué tipo es el de verdad lo mira Muon, para elegir en qué precisión itera.
+        description=DeviceDescription(hardware.device, "traza", None, 0),
     )
     plain = hardware.model_copy(update={"device": "cpu", "compile": False})
     return config.model_copy(update={"hardware": plain}), backend
