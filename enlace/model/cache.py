@@ -24,6 +24,7 @@ class KVCache:
         """`dtype` es el del cálculo: fp32, o el de autocast si está activo."""
         shape = (2, config.n_layer, batch, config.n_kv_head, capacity, config.head_dim)
         self._keys, self._values = torch.empty(shape, device=device, dtype=dtype)
+        self._documents = torch.zeros((batch, capacity), device=device, dtype=torch.int64)
         self.length = 0
 
     def extend(self, layer: int, k_BKTD: Tensor, v_BKTD: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,6 +33,16 @@ class KVCache:
         self._keys[layer, :, :, self.length : end] = k_BKTD
         self._values[layer, :, :, self.length : end] = v_BKTD
         return self._keys[layer, :, :, :end], self._values[layer, :, :, :end]
+
+    def extend_documents(self, numbers_BT: Tensor) -> Tensor:
+        """Añade los números de documento de T posiciones y devuelve una vista (B, length + T).
+
+        `numbers_BT` cuenta desde 0; aquí siguen al último que ya hay.
+        """
+        end = self.length + numbers_BT.shape[1]
+        last_B1 = self._documents[:, self.length - 1 : self.length] if self.length else 0
+        self._documents[:, self.length : end] = numbers_BT + last_B1
+        return self._documents[:, :end]
 
     def advance(self, tokens: int) -> None:
         """Da por escritas `tokens` posiciones, una vez que todas las capas las han añadido."""

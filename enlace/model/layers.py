@@ -1,7 +1,7 @@
 """Las piezas del modelo: RMSNorm, RoPE, atención con GQA, SwiGLU y el bloque que las une.
 
-Letras de forma: B secuencias, T tokens, E d_model, H cabezas de consulta, K cabezas de clave y
-valor, D head_dim.
+Letras de forma: B secuencias, T tokens, S tokens que pueden ser vistos, E d_model, H cabezas de
+consulta, K cabezas de clave y valor, D head_dim.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,9 @@ def compute_dtype(device_type: str) -> torch.dtype:
     return torch.float32
 
 
-def recomputed(function: Callable[..., Tensor], *inputs: Tensor, has_dropout: bool) -> Tensor:
+def recomputed(
+    function: Callable[..., Tensor], *inputs: Tensor | None, has_dropout: bool
+) -> Tensor:
     """`function(*inputs)` sin guardar nada de dentro: se vuelve a calcular hacia atrás.
 
     El azar se repite si hay dropout; sin él se ahorra guardar su estado. Autocast se restablece
@@ -89,9 +91,17 @@ class Attention(nn.Module):
         self.k_norm = RMSNorm(config.head_dim, config.norm_eps) if config.qk_norm else None
 
     def forward(
-        self, x_BTE: Tensor, cos_TD: Tensor, sin_TD: Tensor, cache: KVCache | None = None
+        self,
+        x_BTE: Tensor,
+        cos_TD: Tensor,
+        sin_TD: Tensor,
+        mask_B1TS: Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
-        """De (B, T, E) a (B, T, E), en el dtype de x; con caché, x sigue a lo que ella guarda."""
+        """De (B, T, E) a (B, T, E), en el dtype de x; con caché, x sigue a lo que ella guarda.
+
+        La máscara aditiva (ver `enlace.model.documents`) ya es causal; sin ella la atención lo es.
+        """
         q = self.wq(x_BTE).unflatten(-1, (-1, self.head_dim))
         k = self.wk(x_BTE).unflatten(-1, (-1, self.head_dim))
         v_BKTD = self.wv(x_BTE).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
@@ -103,12 +113,19 @@ class Attention(nn.Module):
             k_BKTD, v_BKTD = cache.extend(self.layer, k_BKTD, v_BKTD)
         # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar. Sin caché no se mira la
         # longitud, que para torch.compile puede ser un símbolo.
-        is_causal = cache is None or x_BTE.shape[1] > 1
-        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD, is_causal)
+        is_causal = mask_B1TS is None and (cache is None or x_BTE.shape[1] > 1)
+        y_BHTD = self._attend(q_BHTD, k_BKTD, v_BKTD, mask_B1TS, is_causal)
         y_BTE: Tensor = self.wo(y_BHTD.transpose(1, 2).flatten(2))
         return y_BTE
 
-    def _attend(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, is_causal: bool) -> Tensor:
+    def _attend(
+        self,
+        q_BHTD: Tensor,
+        k_BKTD: Tensor,
+        v_BKTD: Tensor,
+        mask_B1TS: Tensor | None,
+        is_causal: bool,
+    ) -> Tensor:
         """La cabeza de consulta h atiende a la de clave y valor h // n_rep."""
         if self.expand_kv and self.n_rep > 1:
             k_BKTD = k_BKTD.repeat_interleave(self.n_rep, dim=1)
@@ -117,6 +134,7 @@ class Attention(nn.Module):
             q_BHTD,
             k_BKTD,
             v_BKTD,
+            attn_mask=mask_B1TS,
             is_causal=is_causal,
             enable_gqa=self.n_rep > 1 and not self.expand_kv,
         )
@@ -156,11 +174,16 @@ class Block(nn.Module):
         self.dropout = config.dropout
 
     def forward(
-        self, x_BTE: Tensor, cos_TD: Tensor, sin_TD: Tensor, cache: KVCache | None = None
+        self,
+        x_BTE: Tensor,
+        cos_TD: Tensor,
+        sin_TD: Tensor,
+        mask_B1TS: Tensor | None = None,
+        cache: KVCache | None = None,
     ) -> Tensor:
-        """De (B, T, E) fp32 a (B, T, E) fp32."""
+        """De (B, T, E) fp32 a (B, T, E) fp32; `mask_B1TS` y `cache`, como en `Attention`."""
         dtype = compute_dtype(x_BTE.device.type)
-        attended = self.attn(self.attn_norm(x_BTE).to(dtype), cos_TD, sin_TD, cache)
+        attended = self.attn(self.attn_norm(x_BTE).to(dtype), cos_TD, sin_TD, mask_B1TS, cache)
         x_BTE = x_BTE + F.dropout(attended, self.dropout, self.training)
         if self.recompute_mlp and self.training and torch.is_grad_enabled():
             return x_BTE + recomputed(self._feed_forward, x_BTE, has_dropout=self.dropout > 0)

@@ -23,10 +23,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from enlace.config.documents import DocumentMask
 from enlace.config.schema import Checkpointing, ModelConfig
 from enlace.devices.attention import expands_kv
 from enlace.errors import CheckpointError
 from enlace.model.cache import KVCache
+from enlace.model.documents import block_mask, document_numbers
 from enlace.model.generation import generate
 from enlace.model.layers import (
     Block,
@@ -60,6 +62,7 @@ class Transformer(nn.Module):
         sdpa_backend: str,
         loss_chunk_rows: int = 512,
         activation_checkpointing: Checkpointing = "none",
+        document_mask: DocumentMask = "none",
     ) -> None:
         """Construye y da valor inicial a los pesos con el generador global de torch.
 
@@ -70,6 +73,8 @@ class Transformer(nn.Module):
             loss_chunk_rows: filas de logits que la pérdida calcula a la vez.
             activation_checkpointing: qué se vuelve a calcular hacia atrás en vez de guardarse, al
                 entrenar: nada, la FFN de cada bloque o el bloque entero. No cambia el resultado.
+            document_mask: si la atención se queda en el documento (ver `enlace.model.documents`),
+                al entrenar, al validar y al generar.
 
         Raises:
             ConfigError: `sdpa_backend` no existe.
@@ -77,6 +82,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.loss_chunk_rows = loss_chunk_rows
+        self.document_mask = document_mask
         self.recompute_blocks = activation_checkpointing == "block"
         expand_kv, recompute_mlp = expands_kv(sdpa_backend), activation_checkpointing == "mlp"
         self.tok_emb = nn.Embedding(config.vocab_size, config.d_model)
@@ -151,22 +157,33 @@ class Transformer(nn.Module):
         self._check_ids(ids_BT, start)
         end = start + ids_BT.shape[1]
         cos_TD, sin_TD = self.rope_cos[start:end], self.rope_sin[start:end]
+        mask_B1TS = self._mask(ids_BT, cache)
         x_BTE = F.dropout(self.tok_emb(ids_BT), self.config.dropout, self.training)
         recompute = self.recompute_blocks and self.training and torch.is_grad_enabled()
         for block in self.blocks:
             if cache is not None:
                 # Sin pasar por `block.compile()`: la caché crece con cada token, y con ella cambia
                 # la función compilada.
-                x_BTE = block.forward(x_BTE, cos_TD, sin_TD, cache)
+                x_BTE = block.forward(x_BTE, cos_TD, sin_TD, mask_B1TS, cache)
             elif recompute:
-                has_dropout = self.config.dropout > 0
-                x_BTE = recomputed(block, x_BTE, cos_TD, sin_TD, has_dropout=has_dropout)
+                inputs = (x_BTE, cos_TD, sin_TD, mask_B1TS)
+                x_BTE = recomputed(block, *inputs, has_dropout=self.config.dropout > 0)
             else:
-                x_BTE = block(x_BTE, cos_TD, sin_TD)
+                x_BTE = block(x_BTE, cos_TD, sin_TD, mask_B1TS)
         if cache is not None:
             cache.advance(ids_BT.shape[1])
         normed_BTE: Tensor = self.norm(x_BTE)
         return normed_BTE.to(compute_dtype(x_BTE.device.type))
+
+    def _mask(self, ids_BT: Tensor, cache: KVCache | None) -> Tensor | None:
+        """La máscara de documentos (B, 1, T, S), una para todas las capas; None si no se pide."""
+        if self.document_mask == "none":
+            return None
+        numbers_BT = numbers_BS = document_numbers(ids_BT)
+        if cache is not None:
+            numbers_BS = cache.extend_documents(numbers_BT)
+            numbers_BT = numbers_BS[:, -ids_BT.shape[1] :]
+        return block_mask(numbers_BT, numbers_BS, compute_dtype(ids_BT.device.type))
 
     def new_cache(self, batch: int, capacity: int) -> KVCache:
         """Una caché vacía para `batch` secuencias de hasta `capacity` tokens."""
