@@ -23,15 +23,15 @@ El momento en que se forman los gradientes depende de la precisión de `hidden`:
 Letras de forma: N filas, V vocabulario, E anchura del modelo, R filas de un bloque.
 """
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-IGNORED = -100
-"""Objetivo que no cuenta: ni en la suma, ni en el número de tokens, ni en el gradiente."""
+from enlace.model.loss_chunks import IGNORED, Gradients, Head, Rows
+
+__all__ = ["IGNORED", "LossSums", "linear_cross_entropy"]
 
 
 class LossSums(NamedTuple):
@@ -112,26 +112,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
         chunk_rows: int,
         moment: _Moment,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        rows = _Rows(targets_N)
+        rows = Rows(targets_N)
         # Dentro de autocast, un mm de fp32 se redondearía a 16 bits sin que nadie lo pidiera.
         with torch.autocast(hidden_NE.device.type, enabled=False):
-            head = _Head(hidden_NE, weight_VE, chunk_rows)
-            gradients = _Gradients(head, ctx.needs_input_grad[:2], moment is _Moment.FORWARD)
+            head = Head(hidden_NE, weight_VE, chunk_rows)
+            gradients = Gradients(head, ctx.needs_input_grad[:2], moment is _Moment.FORWARD)
             lse_N = torch.empty(hidden_NE.shape[0], device=hidden_NE.device)
             target_logit_N = torch.empty_like(lse_N)
             for chunk in head.chunks():
                 logits_RV = head.logits(chunk)
                 target_logit_N[chunk] = logits_RV.gather(1, rows.index_N1[chunk]).squeeze(1)
-                softmax_RV = head.softmax(logits_RV)
-                # softmax vale 1/Σexp(l − máx) en el máximo, nunca menos de 1/V: de ahí sale el
-                # logsumexp sin otra pasada de exponenciales.
-                lse_N[chunk] = logits_RV.amax(1) - softmax_RV.amax(1).log()
+                softmax_RV = head.softmax(logits_RV, lse_N[chunk])
                 if moment is _Moment.FORWARD:
-                    gradients.add(chunk, rows.logits_gradient(chunk, softmax_RV, lse_N, z_weight))
-        ctx.moment, ctx.z_weight, ctx.chunk_rows = moment, z_weight, chunk_rows
-        if moment is _Moment.FORWARD:
-            ctx.save_for_backward(*gradients.result())
-        elif moment is _Moment.BACKWARD:
+                    slope_R = rows.divide_target(chunk, softmax_RV, lse_N, z_weight)
+                    gradients.add(chunk, softmax_RV, slope_R)
+        ctx.z_weight, ctx.chunk_rows = z_weight, chunk_rows
+        # Fuera de `save_for_backward`, que no deja cambiarlos en el sitio ni soltarlos antes.
+        ctx.formed = gradients.result() if moment is _Moment.FORWARD else None
+        if moment is not _Moment.NEVER:
             ctx.save_for_backward(hidden_NE, weight_VE, targets_N, lse_N)
         ce = torch.where(rows.valid_N, lse_N - target_logit_N, 0.0).sum()
         z = torch.where(rows.valid_N, lse_N.square(), 0.0).sum()
@@ -143,121 +141,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(
         ctx: Any, upstream: Tensor, *_: Tensor
     ) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
-        if ctx.moment is _Moment.FORWARD:
+        if ctx.formed is not None:
+            # Se entregan: otra pasada por el mismo grafo los vuelve a calcular.
+            formed, ctx.formed = ctx.formed, None
             hidden_gradient, weight_gradient = (
-                None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors
+                None if gradient is None else gradient.mul_(upstream) for gradient in formed
             )
             return hidden_gradient, weight_gradient, None, None, None, None
         hidden_NE, weight_VE, targets_N, lse_N = ctx.saved_tensors
-        rows = _Rows(targets_N)
+        rows = Rows(targets_N)
         with torch.autocast(hidden_NE.device.type, enabled=False):
-            head = _Head(hidden_NE, weight_VE, ctx.chunk_rows)
-            gradients = _Gradients(head, ctx.needs_input_grad[:2], active=True)
+            head = Head(hidden_NE, weight_VE, ctx.chunk_rows)
+            gradients = Gradients(head, ctx.needs_input_grad[:2], active=True)
             for chunk in head.chunks():
                 softmax_RV = head.softmax(head.logits(chunk))
-                gradients.add(
-                    chunk, rows.logits_gradient(chunk, softmax_RV, lse_N, ctx.z_weight, upstream)
-                )
+                out_RV = head.rounded(softmax_RV)
+                rows.logits_gradient(chunk, softmax_RV, lse_N, ctx.z_weight, upstream, out_RV)
+                gradients.add(chunk, out_RV)
         return *gradients.result(), None, None, None, None
-
-
-class _Rows:
-    """Qué filas cuentan y cuál es el logit de su objetivo."""
-
-    def __init__(self, targets_N: Tensor) -> None:
-        self.valid_N = targets_N != IGNORED
-        self.index_N1 = torch.where(self.valid_N, targets_N, 0)[:, None]
-
-    def logits_gradient(
-        self,
-        chunk: slice,
-        softmax_RV: Tensor,
-        lse_N: Tensor,
-        z_weight: float,
-        upstream: Tensor | None = None,
-    ) -> Tensor:
-        """El gradiente del objetivo respecto a los logits (R, V) en fp32, escrito en softmax_RV."""
-        weight_R = self.valid_N[chunk].float()
-        if upstream is not None:
-            weight_R = weight_R * upstream
-        softmax_RV.mul_((weight_R * (1 + 2 * z_weight * lse_N[chunk]))[:, None])
-        # Cada fila toca una sola columna: no hay sumas repetidas y el orden es siempre el mismo.
-        return softmax_RV.scatter_add_(1, self.index_N1[chunk], -weight_R[:, None])
-
-
-class _Head:
-    """La capa de salida por bloques, con tampones de (R, V) en fp32 que se reutilizan."""
-
-    def __init__(self, hidden_NE: Tensor, weight_VE: Tensor, chunk_rows: int) -> None:
-        self.hidden_NE = hidden_NE
-        self.weight_VE = weight_VE.to(hidden_NE.dtype)
-        self.chunk_rows = chunk_rows
-        shape = (min(chunk_rows, hidden_NE.shape[0]), weight_VE.shape[0])
-        self._softmax_RV = torch.empty(shape, device=hidden_NE.device)
-        self._logits_RV = (
-            None if _has_mixed_mm(hidden_NE) else torch.empty(shape, device=hidden_NE.device)
-        )
-
-    def chunks(self) -> Iterator[slice]:
-        """Los bloques de filas, en orden; el último puede ser más corto."""
-        rows = self.hidden_NE.shape[0]
-        for start in range(0, rows, self.chunk_rows):
-            yield slice(start, min(start + self.chunk_rows, rows))
-
-    def logits(self, chunk: slice) -> Tensor:
-        """Los logits (R, V) de un bloque, en fp32."""
-        hidden_RE = self.hidden_NE[chunk]
-        buffer = None if self._logits_RV is None else self._logits_RV[: hidden_RE.shape[0]]
-        return _mm_fp32(hidden_RE, self.weight_VE.T, buffer)
-
-    def softmax(self, logits_RV: Tensor) -> Tensor:
-        """El softmax (R, V) de un bloque, en fp32."""
-        return torch.softmax(logits_RV, 1, out=self._softmax_RV[: logits_RV.shape[0]])
-
-
-class _Gradients:
-    """Acumula ∂/∂hidden (en su dtype) y ∂/∂weight (en fp32), solo los que hacen falta."""
-
-    def __init__(self, head: _Head, needed: tuple[bool, bool], active: bool) -> None:
-        self._head = head
-        self._hidden = torch.empty_like(head.hidden_NE) if active and needed[0] else None
-        self._weight = (
-            torch.zeros_like(head.weight_VE, dtype=torch.float32) if active and needed[1] else None
-        )
-
-    def add(self, chunk: slice, logits_gradient_RV: Tensor) -> None:
-        """Suma lo que aporta un bloque; el redondeo a 16 bits ocurre aquí, ya escalado."""
-        head = self._head
-        gradient_RV = logits_gradient_RV.to(head.hidden_NE.dtype)
-        if self._hidden is not None:
-            self._hidden[chunk] = _mm_fp32(gradient_RV, head.weight_VE)
-        if self._weight is not None:
-            _add_mm_fp32(self._weight, gradient_RV.T, head.hidden_NE[chunk])
-
-    def result(self) -> tuple[Tensor | None, Tensor | None]:
-        """Los dos gradientes; None donde no se pidió."""
-        return self._hidden, self._weight
-
-
-def _has_mixed_mm(tensor: Tensor) -> bool:
-    """Si sus productos pueden leer 16 bits y dar fp32 directamente (solo existe en CUDA)."""
-    return tensor.is_cuda and tensor.dtype != torch.float32
-
-
-def _mm_fp32(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
-    """Producto con entradas de 32 o 16 bits y resultado fp32, sin redondeo intermedio."""
-    if _has_mixed_mm(left):
-        return torch.mm(left, right, out_dtype=torch.float32)
-    # En CPU los GEMM de 16 bits son mucho más lentos que los de fp32 y redondean la salida.
-    return torch.mm(left.float(), right.float(), out=out)
-
-
-def _add_mm_fp32(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """`total += left @ right` en fp32."""
-    if _has_mixed_mm(left):
-        total += torch.mm(left, right, out_dtype=torch.float32)
-    else:
-        total.addmm_(left.float(), right.float())
 
 
 def _check_targets(targets_N: Tensor, vocab_size: int) -> None:

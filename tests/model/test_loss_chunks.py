@@ -1,0 +1,96 @@
+"""Lo que la pérdida hace en el sitio: softmax sobre los logits, gradientes que se entregan."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from enlace.model.loss import IGNORED, linear_cross_entropy
+from enlace.model.loss_chunks import Head
+
+ROWS, WIDTH = 50, 8
+
+
+@pytest.mark.parametrize("vocab", [53, 1 << 15])
+def test_el_softmax_en_el_sitio_es_el_de_torch_bit_a_bit(vocab: int) -> None:
+    """Con el vocabulario grande, un bloque son varias tandas de filas y la última, más corta."""
+    hidden, weight = _drawn(ROWS, WIDTH), _drawn(vocab, WIDTH)
+    head = Head(hidden, weight, 40)
+    chunk = next(head.chunks())
+    logits = head.logits(chunk)
+    expected, lse = logits.softmax(1), torch.empty(40)
+    expected_lse = logits.logsumexp(1)
+    softmax = head.softmax(logits, lse)
+    assert softmax.data_ptr() == logits.data_ptr()
+    assert torch.equal(softmax, expected)
+    torch.testing.assert_close(lse, expected_lse, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("level", [-1.0, -1.0 + 1e-7, -1.0 - 3e-7, -0.9])
+def test_un_factor_nulo_no_divide_por_cero(level: float) -> None:
+    """Con ζ = 1/2 y logsumexp = −1, el factor 1 + 2ζs de la fila se anula."""
+    vocab = 4
+    hidden = torch.full((3, 1), 1.0, requires_grad=True)
+    weight = torch.full((vocab, 1), level - torch.tensor(float(vocab)).log().item())
+    weight.requires_grad_()
+    targets = torch.tensor([1, IGNORED, 2])
+    linear_cross_entropy(hidden, weight, targets, z_weight=0.5, chunk_rows=2).objective.backward()
+    exact_hidden, exact_weight = hidden.detach().double(), weight.detach().double()
+    for tensor in (exact_hidden, exact_weight):
+        tensor.requires_grad_()
+    logits = exact_hidden @ exact_weight.T
+    z = (0.5 * logits.logsumexp(1).square() * (targets != IGNORED)).sum()
+    (F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum") + z).backward()
+    for ours, exact in ((hidden, exact_hidden), (weight, exact_weight)):
+        assert ours.grad is not None
+        assert exact.grad is not None
+        torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=1e-5, atol=3e-6)
+
+
+class _Tables(TorchDispatchMode):
+    """Las direcciones de las memorias de `size` bytes que da alguna operación.
+
+    Solo direcciones: quien guardara el tensor obligaría a autograd a copiarlo.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.seen: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(tensor, Tensor) and tensor.untyped_storage().nbytes() == self.size:
+                self.seen.add(tensor.untyped_storage().data_ptr())
+        return out
+
+
+def test_el_gradiente_de_la_tabla_existe_una_sola_vez() -> None:
+    hidden, weight = _drawn(ROWS, WIDTH), _drawn(512, WIDTH).requires_grad_()
+    targets = torch.arange(ROWS)
+    with _Tables(weight.nbytes) as tables:
+        sums = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=16)
+        (sums.objective / ROWS).backward()
+    assert weight.grad is not None
+    assert tables.seen - {weight.data_ptr()} == {weight.grad.data_ptr()}
+
+
+def test_tras_entregarlos_otra_pasada_los_calcula_de_nuevo() -> None:
+    hidden, weight = (_drawn(rows, WIDTH).requires_grad_() for rows in (ROWS, 53))
+    sums = linear_cross_entropy(hidden, weight, torch.arange(ROWS), z_weight=0.1, chunk_rows=16)
+    first = torch.autograd.grad(2 * sums.objective, (hidden, weight), retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    second = torch.autograd.grad(sums.objective, (hidden, weight), retain_graph=True)
+    third = torch.autograd.grad(2 * sums.objective, (hidden, weight))
+    for one, other, again, copy in zip(first, second, third, kept, strict=True):
+        assert torch.equal(one, copy)
+        torch.testing.assert_close(one, 2 * other, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(one, again, rtol=1e-5, atol=1e-6)
+
+
+def _drawn(rows: int, width: int) -> Tensor:
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(rows))
