@@ -1,5 +1,6 @@
 """Del texto a ids: lotes de documentos, con el codificador rápido vigilado por la referencia."""
 
+import threading
 from collections.abc import Iterable, Iterator
 from itertools import chain, pairwise
 from pathlib import Path
@@ -17,6 +18,9 @@ from enlace.errors import DataError
 _BATCH_CHARACTERS = 1 << 20
 _BATCH_DOCUMENTS = 1024
 _CHECKED_CHARACTERS = 500
+# fastokens recuerda cada palabra distinta, unos 100 bytes, y no olvida ninguna: se rehace cada
+# tantos caracteres para que la memoria no crezca con el corpus.
+_RENEWED_CHARACTERS = 128 << 20
 # Casos difíciles de los codificadores: siempre se comparan, tenga lo que tenga el corpus.
 _HARD_TEXTS = (
     "",
@@ -148,14 +152,19 @@ class Encoder:
 class FastEncoder:
     """fastokens sobre el mismo `tokenizer.json`: los mismos ids, unas veinte veces más deprisa."""
 
-    def __init__(self, reference: TextTokenizer) -> None:
-        """Construye el codificador.
+    def __init__(self, reference: TextTokenizer, renewed: int = _RENEWED_CHARACTERS) -> None:
+        """Construye el codificador, que cada `renewed` caracteres se rehace y olvida las palabras.
 
         Raises:
             DataError: fastokens no admite este tokenizador.
         """
+        self._content, self._renewed = reference.to_json(), renewed
+        self._tokenizer, self._left = self._build(), renewed
+        self._lock = threading.Lock()
+
+    def _build(self) -> fastokens.Tokenizer:
         try:
-            self._tokenizer = fastokens.Tokenizer.from_json_str(reference.to_json())
+            return fastokens.Tokenizer.from_json_str(self._content)
         except Exception as error:  # la biblioteca no documenta una clase más concreta
             raise DataError(
                 f"fastokens no admite este tokenizador ({error}); "
@@ -164,12 +173,20 @@ class FastEncoder:
 
     def encode_arrays(self, texts: list[str]) -> list[Ids]:
         """Los ids de cada texto; los tokens especiales escritos en él son texto corriente."""
-        flat, offsets = self._tokenizer.encode_batch_flat(
+        flat, offsets = self._fresh(sum(map(len, texts))).encode_batch_flat(
             texts, add_special_tokens=False, split_special_tokens=True
         )
         ids = np.frombuffer(flat, dtype="<u4")
         limits = np.frombuffer(offsets, dtype="<u8").astype(np.int64)
         return [ids[start:stop] for start, stop in pairwise(limits)]
+
+    def _fresh(self, characters: int) -> fastokens.Tokenizer:
+        """El codificador para esos caracteres: el de antes o, si ya recuerda mucho, uno nuevo."""
+        with self._lock:
+            if self._left <= 0:
+                self._tokenizer, self._left = self._build(), self._renewed
+            self._left -= characters
+            return self._tokenizer
 
 
 def batches_of(documents: Iterable[CorpusDocument]) -> Iterator[list[CorpusDocument]]:

@@ -172,7 +172,7 @@ class Peak:
 
     def _watch(self) -> None:
         while not self._done.wait(_SAMPLE_SECONDS):
-            samples = [_memory(pid) for pid in _family(self._pid)]
+            samples = [memory_of(pid) for pid in _family(self._pid)]
             total = [sum(column) for column in zip(*samples, strict=True)] or [0, 0]
             self._peak = (max(self._peak[0], total[0]), max(self._peak[1], total[1]))
 
@@ -187,7 +187,8 @@ def _family(pid: int) -> Iterator[int]:
         return
 
 
-def _memory(pid: int) -> tuple[int, int]:
+def memory_of(pid: int) -> tuple[int, int]:
+    """La memoria residente y la anónima de un proceso, en bytes; ceros si ya no está."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

@@ -210,3 +210,12 @@ def test_el_fichero_de_bytes_funciona_en_hf() -> None:
     text = "¡Ñandú! 日本 \t\n" + "".join(map(chr, range(1, 256)))
     assert reference.encode(text).ids == tokenizer.encode(text)
     assert reference.decode(reference.encode(text).ids) == text
+
+
+def test_rehacer_el_codificador_no_cambia_ningun_id() -> None:
+    texts = [f"¿Qué pasó en {year}? Nada: «la casa {year}»." for year in range(1900, 1960)]
+    expected = _trained().encode_batch(texts)
+    renewed = FastEncoder(_trained(), renewed=100)
+    first = renewed._tokenizer
+    assert [ids.tolist() for text in texts for ids in renewed.encode_arrays([text])] == expected
+    assert renewed._tokenizer is not first
