@@ -94,7 +94,7 @@ class TextTokenizer:
         self.eos_id = SPECIAL_TOKENS.index(END_OF_TEXT)
         self.turn_start_id = SPECIAL_TOKENS.index(TURN_START)
         self.turn_end_id = SPECIAL_TOKENS.index(TURN_END)
-        self._symbols = {symbol: byte for byte, symbol in enumerate(_byte_symbols())}
+        self._symbols = {symbol: byte for byte, symbol in enumerate(byte_symbols())}
         self.fingerprint = hashlib.sha256(content.encode("utf-8")).hexdigest()
 
     @classmethod
@@ -192,7 +192,7 @@ class ByteTokenizer:
                 "fuse_unk": False,
                 "byte_fallback": False,
                 "ignore_merges": False,
-                "vocab": {symbol: byte for byte, symbol in enumerate(_byte_symbols())},
+                "vocab": {symbol: byte for byte, symbol in enumerate(byte_symbols())},
                 "merges": [],
             },
         }
@@ -239,7 +239,7 @@ def _begun(content: bytes) -> str:
     return codecs.getincrementaldecoder("utf-8")("replace").decode(content)
 
 
-def _byte_symbols() -> list[str]:
+def byte_symbols() -> list[str]:
     """El carácter con que ByteLevel escribe cada byte, en orden de byte.
 
     Los bytes imprimibles de Latin-1 se escriben solos; los demás, desde U+0100 y en orden (GPT-2,

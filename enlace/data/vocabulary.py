@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from enlace.config.schema import DataConfig
 from enlace.data.sampling import Group, SampledText, sample_texts
@@ -22,7 +22,8 @@ from enlace.files import atomic_dir, remove_temporaries, write_json
 REPORT_FILE = "report.json"
 TOKENIZER_REPORT_VERSION = 2
 _MEGABYTE = 1_000_000
-_MEASURED_BYTES = 4 * _MEGABYTE
+MEASURED_BYTES = 4 * _MEGABYTE
+"""Lo que se toma de validación para medir un tokenizador."""
 _WORD = re.compile(r"\w+")
 # Palabras corrientes, largas, con tildes, con pronombres pegados y nombres: se ve cómo las parte.
 _EXAMPLES = (
@@ -86,13 +87,20 @@ def _report(
         "fingerprint": tokenizer.fingerprint,
         "trained_bytes": sum(counter.bytes.values()),
         "sample": counter.rows(),
-        **measure(tokenizer, sample_texts(corpus_dir, "val", _MEASURED_BYTES)),
+        **measure(tokenizer, sample_texts(corpus_dir, "val", MEASURED_BYTES)),
         "examples": [split_word(tokenizer, word) for word in _EXAMPLES],
         "warnings": _warnings(tokenizer, vocab_size),
     }
 
 
-def measure(tokenizer: Tokenizer, texts: Iterable[SampledText]) -> dict[str, Any]:
+class Encodes(Protocol):
+    """Lo que hace falta de un tokenizador para medirlo."""
+
+    def encode(self, text: str) -> list[int]:
+        """Los ids de `text`."""
+
+
+def measure(tokenizer: Encodes, texts: Iterable[SampledText]) -> dict[str, Any]:
     """Bytes por token y tokens por palabra: de todo («validation»), por origen y por género."""
     totals: dict[Group, Counter[str]] = {}
     for text, group in texts:

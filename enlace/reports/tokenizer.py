@@ -16,6 +16,22 @@ def tokenizer_markdown(report: Mapping[str, Any]) -> str:
     return "\n".join(_parts(report))
 
 
+def comparison_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Lo que mide `compare_tokenizers`, en Markdown: una tabla por medida, un género por fila."""
+    measures = (("bytes_per_token", "Bytes por token"), ("tokens_per_word", "Tokens por palabra"))
+    header = ("", *(f"{row['name']} ({integer(row['vocab_size'])} ids)" for row in rows))
+    parts = []
+    for key, title in measures:
+        by_genre = zip(*(row["genres"] for row in rows), strict=True)
+        table = [
+            (cells[0]["name"] or _NO_NAME, *(number(cell[key]) for cell in cells))
+            for cells in by_genre
+        ]
+        table.append(("todo", *(number(row["validation"][key]) for row in rows)))
+        parts.append(f"## {title}\n\n{markdown.table(header, table)}")
+    return "\n".join(parts)
+
+
 def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     total = report["validation"]
     yield "# El tokenizador\n"
