@@ -210,6 +210,7 @@ def test_un_modelo_exportado_no_tiene_estado(own_root: Path) -> None:
         ("model.ffn_dim", 64, "weights"),
         ("model.tie_embeddings", False, "weights"),
         ("train.seed", 8, "all"),
+        ("train.optimizer", "muon", "all"),
         ("model.rope_theta", 5e5, "all"),
         ("hardware.dtype", "bf16", "all"),
     ],
@@ -222,8 +223,9 @@ def test_se_nombra_la_primera_clave_que_no_casa(
         _child(own_root, "checkpoints/state", {**LONG, **change}, state)
 
 
-def test_el_contexto_y_theta_pueden_cambiar_con_los_pesos(own_root: Path) -> None:
-    changes = {"model.seq_len": 64, "model.rope_theta": 5e5, "train.tokens_per_step": 512}
+def test_el_contexto_theta_y_el_optimizador_pueden_cambiar_con_los_pesos(own_root: Path) -> None:
+    changes: dict[str, Any] = {"model.seq_len": 64, "model.rope_theta": 5e5}
+    changes |= {"train.tokens_per_step": 512, "train.optimizer": "muon"}
     artifact = open_artifact(own_root / "checkpoints/model")
     check_compatible(artifact, make_config({**LONG, **changes}))
 

@@ -41,7 +41,6 @@ CASES: dict[str, dict[str, Any]] = {
         "hardware.threads": 1,
         "hardware.activation_checkpointing": "mlp",
     },
-    "muon": {"train.optimizer": "muon", "hardware.threads": 1},
     "muon-fp16": {
         "train.optimizer": "muon",
         "hardware.dtype": "fp16",
@@ -162,6 +161,7 @@ def test_un_salto_y_un_paso_vacio_tambien_se_reanudan(tmp_path: Path) -> None:
         ({"model.n_layer": 1}, "model.n_layer=2"),
         ({"hardware.dtype": "bf16"}, "hardware.dtype='fp32'"),
         ({"train.warmup": 1, "train.lr": 1e-3}, "train.lr"),
+        ({"train.optimizer": "muon"}, "train.optimizer='adamw' y ahora vale 'muon'"),
     ],
 )
 def test_otra_identidad_se_rechaza_nombrando_la_clave(

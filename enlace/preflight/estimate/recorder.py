@@ -48,7 +48,8 @@ class Recorder(TorchDispatchMode):
     """Apunta en una `Trace` lo que hacen las operaciones; responde por los datos que no hay.
 
     Un valor que el código lea (`.item()`) es siempre el mismo: `scalar` si es real y 1 si es
-    entero. Con eso el paso es finito y sigue el camino normal.
+    entero; y 0 el que dice si un gradiente desbordó. Con eso el paso es finito y sigue el camino
+    normal.
     """
 
     def __init__(self, scalar: float) -> None:
@@ -59,6 +60,7 @@ class Recorder(TorchDispatchMode):
         self._scalar = scalar
         self._names: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._count = 0
+        self._overflows: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -66,7 +68,11 @@ class Recorder(TorchDispatchMode):
         """Ejecuta la operación con formas y apunta sus salidas y su coste."""
         if func is torch.ops.prim.device.default:
             return args[0].fake_device
+        if func is torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default:
+            self._overflows.add(args[1].untyped_storage())
         if func is torch.ops.aten._local_scalar_dense.default:
+            if args[0].untyped_storage() in self._overflows:
+                return 0.0
             return self._scalar if args[0].is_floating_point() else 1
         if func is torch.ops.aten.index.Tensor and _is_masked(args[1]):
             # Solo se filtran así los objetivos imposibles, y no hay ninguno.
