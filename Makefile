@@ -7,7 +7,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENLACE := $(BIN)/python -m enlace.cli
 DVC := $(BIN)/python -m enlace.workspace.dvc_cli
-PIP := $(BIN)/python -m pip install --disable-pip-version-check --constraint .constraints.txt
+# Sin compilar de antemano: la mitad del trabajo de instalar eran módulos que nadie llega a importar.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint .constraints.txt
 # Un proceso de pruebas por núcleo, con un hilo de cálculo cada uno: dos a la vez se estorbarían.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --dist loadfile
 LIGHT := .venv/.enlace-light
