@@ -65,7 +65,7 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
         point_to(folder, runs_folder() / config.run_name)
         retire_finished(folder, origin, config.train.steps)
         keep_patch(folder, provenance.git)
-        keep_tokenizer(TOKENIZER, folder)
+        keep_tokenizer(TOKENIZER, folder, index.tokenizer.fingerprint)
         _train(config, open_announced(config.hardware, config.model), folder, origin, parent)
         guard.check(
             f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "

@@ -1,11 +1,13 @@
 """La carpeta de un run: cuál es la actual y qué se hace con una terminada por otro código."""
 
+import hashlib
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from enlace.errors import CheckpointError
 from enlace.files import fsync_dir, write_bytes
 from enlace.train.artifact import TOKENIZER
 from enlace.train.checkpoint import newest_complete
@@ -28,13 +30,27 @@ def point_to(folder: Path, link: Path) -> None:
     fsync_dir(link.parent)
 
 
-def keep_tokenizer(source: Path, folder: Path) -> None:
+def keep_tokenizer(source: Path, folder: Path, fingerprint: str) -> None:
     """Copia el tokenizador en la carpeta del run: quien parta de un checkpoint suyo lo necesita.
 
-    Los datos de un run no cambian, así que basta una vez.
+    Args:
+        source: la carpeta con el tokenizador.
+        folder: la del run.
+        fingerprint: el SHA-256 del que hizo los shards.
+
+    Raises:
+        CheckpointError: no es ese. Con otro, los bits por byte y el modelo entregado serían falsos.
     """
-    if not (folder / TOKENIZER).is_file():
-        write_bytes(folder / TOKENIZER, (source / TOKENIZER).read_bytes())
+    path = source / TOKENIZER
+    content = path.read_bytes() if path.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != fingerprint:
+        raise CheckpointError(
+            f"{path} no es el tokenizador de los shards ({fingerprint[:16]}…): falta, está dañado "
+            f"o es otro; recupéralo con dvc checkout --force {source}"
+        )
+    kept = folder / TOKENIZER
+    if not kept.is_file() or kept.read_bytes() != content:
+        write_bytes(kept, content)
 
 
 def retire_finished(folder: Path, origin: Mapping[str, Any], steps: int) -> Path | None:

@@ -84,9 +84,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if source != root / target:
             source.rename(root / target)
     write_lock(root, CORPUS, TOKENIZER, SHARDS)
-    origin = collect_origin(config, read_index(root / SHARDS), CORPUS, "pretrain", None, root)
+    index = read_index(root / SHARDS)
+    origin = collect_origin(config, index, CORPUS, "pretrain", None, root)
     (root / RUN).mkdir(parents=True)
-    keep_tokenizer(root / TOKENIZER, root / RUN)
+    keep_tokenizer(root / TOKENIZER, root / RUN, index.tokenizer.fingerprint)
     run_training(root / RUN, config, origin=origin.model_dump(mode="json"))
     point_to(root / RUN, root / "runs/prueba")
     model, state = Path("checkpoints/model"), Path("checkpoints/state")

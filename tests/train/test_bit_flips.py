@@ -1,22 +1,33 @@
-"""Un solo bit cambiado en un checkpoint, un shard o el índice se descubre antes de dar un paso."""
+"""Un solo bit cambiado en lo que un entrenamiento lee se descubre antes de dar un paso.
+
+Checkpoint, modelo del que parte, shards e índice, tokenizador y veredicto del preflight.
+"""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from enlace.config.schema import Config
-from enlace.data.index import INDEX_FILE, verify_shards
+from enlace.data.index import INDEX_FILE, read_index, verify_shards
 from enlace.data.streams import Batch, TokenStream, open_stream
-from enlace.errors import CheckpointError, DataError
+from enlace.errors import CheckpointError, DataError, PreflightError
+from enlace.preflight.verdict import require_verdict, verdict_key, write_verdict
+from enlace.train.artifact import CONFIG, MANIFEST, MANIFEST_DIGEST, TOKENIZER
 from enlace.train.checkpoint import CHECKPOINTS, DIGEST, MODEL, OPTIMIZER, STATE
-from tests.data.builders import prepare, stories
+from enlace.train.export import export_run
+from enlace.train.folder import keep_tokenizer
+from enlace.train.parent import find_parent, resolve_parent, store
+from tests.data.builders import Prepared, prepare, stories
 from tests.support import make_config
 from tests.train.checkpoints import flip
 from tests.train.runs import ORIGIN, SHORT, run_training
 
-FLIPS_PER_FILE = 75
+FLIPS_PER_FILE = 40
+MODEL_FOLDER = "modelo"
+VALUES = {"train.steps": 6}
 
 
 class StepTakenError(Exception):
@@ -43,22 +54,28 @@ class Watched:
 
 
 class Tiny(NamedTuple):
-    """Un entrenamiento con un solo checkpoint y sus shards."""
+    """Un entrenamiento que parte de un modelo, con un solo checkpoint, y todo lo que lee."""
 
     config: Config
     run_dir: Path
-    shards: Path
+    prepared: Prepared
+    verdict: Path
 
     def files(self) -> list[Path]:
-        folders = [*(self.run_dir / CHECKPOINTS).iterdir(), self.shards]
-        return sorted(file for folder in folders for file in folder.iterdir())
+        shards, tokenizer = self.prepared.shards, self.prepared.tokenizer
+        folders = [*(self.run_dir / CHECKPOINTS).iterdir(), shards, *store().iterdir()]
+        found = [file for folder in folders for file in folder.iterdir()]
+        return sorted([*found, tokenizer / TOKENIZER, self.verdict])
 
     def go_on(self, last: int = -1) -> None:
         """Lo que la etapa hace antes del primer paso: comprobar, abrir y reanudar."""
-        index = verify_shards(self.shards)
-        config = self.config
+        config, shards = self.config, self.prepared.shards
+        require_verdict(self.verdict, VALUES)
+        index = verify_shards(shards)
+        parent = find_parent(config.train)
+        keep_tokenizer(self.prepared.tokenizer, self.run_dir, index.tokenizer.fingerprint)
         stream = open_stream(
-            self.shards,
+            shards,
             "train",
             config.model.seq_len,
             config.sequences_per_step,
@@ -69,26 +86,40 @@ class Tiny(NamedTuple):
             self.run_dir,
             config,
             stream=Watched(stream, last),  # type: ignore[arg-type]
-            origin=ORIGIN | {"data": index.fingerprint},
+            origin=origin_of(self.prepared),
             evaluators=(),
+            parent=parent,
         )
 
 
+def origin_of(prepared: Prepared) -> dict[str, Any]:
+    index = read_index(prepared.shards)
+    return ORIGIN | {"data": index.fingerprint, "tokenizer": index.tokenizer.fingerprint}
+
+
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tiny]:
     folder = tmp_path_factory.mktemp("bits")
     prepared = prepare(folder, stories(40))
-    config = make_config(SHORT | {"train.save_every": 2, "train.keep_last": 1})
-    tiny = Tiny(config, folder / "run", prepared.shards)
-    with pytest.raises(StepTakenError):
-        tiny.go_on(last=2)
-    return tiny
+    before = make_config(SHORT)
+    run_training(folder / "padre", before, origin=origin_of(prepared))
+    export_run(folder / "padre", folder / MODEL_FOLDER, folder / "state", prepared.tokenizer)
+    write_verdict(folder / "verdict.json", verdict_key(VALUES))
+    changes = SHORT | {"train.save_every": 2, "train.keep_last": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DVC_ROOT", str(folder))
+        config = resolve_parent(make_config(changes | {"train.init_from": MODEL_FOLDER}))
+        tiny = Tiny(config, folder / "run", prepared, folder / "verdict.json")
+        with pytest.raises(StepTakenError):
+            tiny.go_on(last=2)
+        yield tiny
 
 
 @pytest.mark.slow
 def test_un_bit_cambiado_se_descubre_antes_de_dar_un_paso(tiny: Tiny) -> None:
     names = {file.name for file in tiny.files()}
-    assert names >= {MODEL, OPTIMIZER, STATE, DIGEST, INDEX_FILE, "train-00000.bin"}
+    assert names >= {MODEL, OPTIMIZER, STATE, DIGEST, INDEX_FILE, "train-00000.bin", TOKENIZER}
+    assert names >= {CONFIG, MANIFEST, MANIFEST_DIGEST, "verdict.json"}
     generator, tried = random.Random(5), 0
     with pytest.raises(StepTakenError):
         tiny.go_on()
@@ -97,10 +128,10 @@ def test_un_bit_cambiado_se_descubre_antes_de_dar_un_paso(tiny: Tiny) -> None:
         for bit in generator.sample(range(bits), min(bits, FLIPS_PER_FILE)):
             flip(file, bit)
             try:
-                with pytest.raises((CheckpointError, DataError)):
+                with pytest.raises((CheckpointError, DataError, PreflightError)):
                     tiny.go_on()
             except StepTakenError:
-                pytest.fail(f"nadie ha visto el bit {bit} de {file.name}")
+                pytest.fail(f"nadie ha visto el bit {bit} de {file}")
             flip(file, bit)
             tried += 1
     assert tried >= 500
