@@ -6,7 +6,7 @@ Importar este módulo no importa torch; lo que pesa se importa dentro de la orde
 import itertools
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -119,12 +119,42 @@ def exp(run: Run, settings: Settings = "", with_parent: WithParent = False) -> N
 @command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def repro(context: typer.Context) -> None:
     """`dvc repro` con el Python de este entorno; muere con quien lo llamó."""
-    root = enter_project()
-    if "preflight" not in context.args:
+    _repro(context.args, enter_project())
+
+
+def _repro(arguments: list[str], root: Path) -> NoReturn:
+    if "preflight" not in arguments:
         from enlace.workspace.raw import require_text
 
         require_text(load_config(root / PARAMS_FILE).data.source, root)
-    become_dvc(["repro", *context.args], with_parent=True)
+    become_dvc(["repro", *arguments], with_parent=True)
+
+
+@command()
+def export(
+    folder: Annotated[
+        str, typer.Argument(metavar="CARPETA", help="otro modelo terminado, fuera de la tubería")
+    ] = "",
+    to: Annotated[str, typer.Option(metavar="CARPETA", help="dónde dejarlo exportado")] = "",
+) -> None:
+    """Exporta el modelo a transformers, llama.cpp y Ollama, y comprueba que es el mismo."""
+    from enlace.export.requirements import require_extra
+
+    model = Path(folder).absolute() if folder else None
+    out = Path(to).absolute() if to else None
+    root = enter_project()
+    require_extra()
+    if model is None:
+        if out is not None:
+            raise ConfigError("--to va con la carpeta del modelo: enlace export CARPETA --to OTRA")
+        _repro(["--pull", "export"], root)
+
+    from enlace.export.build import export_model
+
+    settings = load_config(root / PARAMS_FILE).export
+    out = out or model.with_name(f"{model.name}-exported")
+    export_model(model, out, settings, say=print)
+    print(f"exportado en {out}; cómo usarlo: {out / 'README.md'}")
 
 
 @command(hidden=True)

@@ -13,9 +13,11 @@ PREFLIGHT_REPORT = Path("reports/preflight/report.json")
 CORPUS_REPORT = Path("reports/corpus.json")
 PRETRAIN_REPORTS = Path("reports/pretrain")
 EVALUATION_REPORTS = Path("reports/evaluation")
+EXPORT_REPORT = Path("reports/export.json")
 
 MODEL = Path("checkpoints/model")
 STATE = Path("checkpoints/state")
+EXPORTED = Path("exported")
 
 
 def shared_root() -> Path:

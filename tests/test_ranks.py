@@ -31,6 +31,7 @@ RANKS = {
     "enlace.evaluation": 5,
     "enlace.lineage": 5,
     "enlace.preflight": 5,
+    "enlace.export": 6,
     "enlace.workspace": 6,
     "enlace.cli": 7,
     "stages": 7,

@@ -57,7 +57,7 @@ def plan(artifact: Artifact, folder: Path, root: Path) -> Plan:
     if artifact.config.data.source == "data/raw":
         commands.append(".venv/bin/python -m dvc pull data/raw")
     commands.append("PATH=$PWD/.venv/bin:$PATH dvc repro --no-run-cache pretrain")
-    commands.append(f"sha256sum {result_name(artifact)}  # {artifact.files[MODEL]}")
+    commands.append(f"sha256sum {result_name(artifact)}  # {artifact.weights_sha256}")
     return Plan(commands, _warnings(artifact), _obstacle(artifact, patch))
 
 
@@ -104,7 +104,7 @@ def patch_of(artifact: Artifact) -> Path | None:
 
 def result_name(artifact: Artifact) -> Path:
     """Dónde deja el clon los pesos que corresponden a `artifact`."""
-    if artifact.kind == "model":
+    if artifact.kind != "checkpoint":
         return Path("checkpoints/model") / MODEL
     run = Path("runs") / artifact.config.run_name / "checkpoints"
     return run / f"step_{artifact.step:08d}" / MODEL
@@ -172,7 +172,7 @@ def _environment() -> dict[str, str]:
 
 
 def _compare(artifact: Artifact, folder: Path, say: Callable[[str], None]) -> None:
-    made, expected = folder / result_name(artifact), artifact.files[MODEL]
+    made, expected = folder / result_name(artifact), artifact.weights_sha256
     if not made.is_file():
         kept = ", ".join(path.name for path in run_checkpoints(made.parent.parent.parent))
         raise EnlaceError(

@@ -11,6 +11,7 @@ from enlace.manifest import DvcState, GitState, Origin, ParentRecord, Segment
 from enlace.train.artifact import MODEL, Artifact
 
 _DIGITS = 12
+_KINDS = {"checkpoint": "checkpoint", "model": "modelo", "export": "modelo exportado"}
 _TAKEN = {"weights": "solo los pesos", "all": "todo: pesos, optimizador y paso"}
 
 
@@ -26,10 +27,10 @@ def lineage_tree(artifact: Artifact) -> Node:
     """El árbol: configuración, pesos, texto, código, segmentos y padre."""
     record, history = artifact.record, artifact.history
     loss = record["evaluation"].get("val_loss") if isinstance(record["evaluation"], dict) else None
-    kind = "checkpoint" if artifact.kind == "checkpoint" else "modelo"
     head = (
-        f"{kind} {artifact.path}: run {artifact.config.run_name}, paso {integer(artifact.step)} de "
-        f"{integer(artifact.config.train.steps)}, {integer(record['tokens'])} tokens"
+        f"{_KINDS[artifact.kind]} {artifact.path}: run {artifact.config.run_name}, "
+        f"paso {integer(artifact.step)} de {integer(artifact.config.train.steps)}, "
+        f"{integer(record['tokens'])} tokens"
     )
     if loss is not None:
         head += f", pérdida de validación {number(loss, 4)}"
@@ -161,7 +162,7 @@ def _segment(segment: Segment, end: int) -> Node:
 def _parent(parent: ParentRecord | None) -> Node:
     if parent is None:
         return Node("padre: ninguno, empieza de cero")
-    kind = "checkpoint" if parent.kind == "checkpoint" else "modelo"
+    kind = _KINDS[parent.kind]
     return Node(
         f"padre: {kind} de {parent.run_name}, paso {integer(parent.step)}, "
         f"{integer(parent.tokens)} tokens; se toma {_TAKEN[parent.state]}",

@@ -87,7 +87,7 @@ def _own_files(artifact: Artifact) -> Iterator[Planned]:
 def _surplus(artifact: Artifact) -> Iterator[Check]:
     """Lo que hay en la carpeta y su registro no enumera."""
     known = {*artifact.files, names.TOKENIZER, names.STATE, names.STATE_DIGEST}
-    known |= {names.MANIFEST, names.MANIFEST_DIGEST}
+    known |= {names.MANIFEST, names.MANIFEST_DIGEST, names.EXPORT, names.EXPORT_DIGEST}
     segments = artifact.history.segments
     patches = {segment.git.patch_name: segment.git.diff_sha256 for segment in segments}
     for file in sorted(artifact.path.iterdir()):

@@ -24,10 +24,16 @@ TOKENIZER = "tokenizer.json"
 STATE, STATE_DIGEST = "state.json", "state.sha256"
 MANIFEST, MANIFEST_DIGEST = "manifest.json", "manifest.sha256"
 MANIFEST_VERSION = 2
+EXPORT, EXPORT_DIGEST = "enlace.json", "enlace.sha256"
+EXPORT_VERSION = 1
 
 _STEP = re.compile(r"step_(\d{8,})")
 _DIGEST = re.compile(r"([0-9a-f]{64})  (.+)\n")
 _MAX_DIGEST_BYTES = 256
+
+
+Kind = Literal["checkpoint", "model", "export"]
+_RECORDS: dict[Kind, str] = {"checkpoint": STATE, "model": MANIFEST, "export": EXPORT}
 
 
 @dataclass(frozen=True)
@@ -36,14 +42,14 @@ class Artifact:
 
     Attributes:
         path: su carpeta.
-        kind: checkpoint (se puede seguir) o modelo exportado.
-        record: el contenido de `state.json` o `manifest.json`.
+        kind: checkpoint (se puede seguir), modelo, o su exportación a otros programas.
+        record: el contenido de `state.json`, `manifest.json` o `enlace.json`.
         history: su procedencia.
         config: la configuración con la que se entrenó.
     """
 
     path: Path
-    kind: Literal["checkpoint", "model"]
+    kind: Kind
     record: dict[str, Any]
     history: History
     config: Config
@@ -59,9 +65,15 @@ class Artifact:
         return dict(self.record["files"])
 
     @property
+    def weights_sha256(self) -> str:
+        """El SHA-256 de sus pesos con los nombres de ENLACE; una exportación les da otros."""
+        record = self.record["model"] if self.kind == "export" else self.record
+        return str(record["files"][MODEL])
+
+    @property
     def record_name(self) -> str:
         """El fichero con su registro."""
-        return STATE if self.kind == "checkpoint" else MANIFEST
+        return _RECORDS[self.kind]
 
     def verify(self) -> None:
         """Relee todos sus ficheros.
@@ -74,7 +86,7 @@ class Artifact:
 
 
 def open_artifact(path: Path) -> Artifact:
-    """Abre un checkpoint, un modelo exportado o la carpeta de un run (su checkpoint más nuevo).
+    """Abre un checkpoint, un modelo, su exportación o la carpeta de un run (su último checkpoint).
 
     Solo lee lo pequeño: los pesos los comprueba `Artifact.verify`.
 
@@ -93,14 +105,14 @@ def open_artifact(path: Path) -> Artifact:
         return _open(path, "checkpoint", record, record.get("config"))
     if (path / MANIFEST).exists():
         record = read_signed(path, MANIFEST, MANIFEST_DIGEST)
-        if record.get("version") != MANIFEST_VERSION:
-            raise CheckpointError(
-                f"{path / MANIFEST} tiene el formato {record.get('version')!r} y esta versión de "
-                f"enlace lee el {MANIFEST_VERSION}"
-            )
+        _check_version(record, MANIFEST_VERSION, path / MANIFEST)
         files = record.get("files")
         check_digest(path / CONFIG, files.get(CONFIG) if isinstance(files, dict) else None)
         return _open(path, "model", record, read_json_object(path / CONFIG))
+    if (path / EXPORT).exists():
+        record = read_signed(path, EXPORT, EXPORT_DIGEST)
+        _check_version(record, EXPORT_VERSION, path / EXPORT)
+        return _open(path, "export", record, record.get("config"))
     raise CheckpointError(
         f"{path} no es un checkpoint ni un modelo: no tiene {STATE} ni {MANIFEST}; da la carpeta "
         "que los contiene"
@@ -149,11 +161,20 @@ def _newest(run: Path) -> Artifact:
     )
 
 
-def _open(
-    path: Path, kind: Literal["checkpoint", "model"], record: dict[str, Any], config: Any
-) -> Artifact:
-    where = path / (STATE if kind == "checkpoint" else MANIFEST)
+def _check_version(record: Mapping[str, Any], readable: int, where: Path) -> None:
+    if record.get("version") != readable:
+        raise CheckpointError(
+            f"{where} tiene el formato {record.get('version')!r} y esta versión de enlace lee el "
+            f"{readable}"
+        )
+
+
+def _open(path: Path, kind: Kind, record: dict[str, Any], config: Any) -> Artifact:
+    where = path / _RECORDS[kind]
     _check_shape(record, where)
+    if kind == "export":
+        model = record.get("model")
+        _check_files(model.get("files") if isinstance(model, dict) else None, where)
     history = read_history(record, where)
     try:
         parsed = Config.model_validate_json(canonical_json(config))
@@ -179,7 +200,11 @@ def _check_shape(record: Mapping[str, Any], where: Path) -> None:
     for key, kind in kinds.items():
         if not isinstance(record.get(key), kind):
             raise CheckpointError(f"{where} no tiene la clave {key} como {kind.__name__}")
-    if not all(isinstance(digest, str) for digest in record["files"].values()):
+    _check_files(record["files"], where)
+
+
+def _check_files(files: object, where: Path) -> None:
+    if not isinstance(files, dict) or not all(isinstance(each, str) for each in files.values()):
         raise CheckpointError(f"{where} no enumera bien sus ficheros")
-    if MODEL not in record["files"]:
+    if MODEL not in files:
         raise CheckpointError(f"{where} no enumera {MODEL} entre sus ficheros")

@@ -44,8 +44,13 @@ def taken_sha256(artifact: Artifact, state: InitState) -> str:
     """El resumen de lo que se toma de `artifact`.
 
     Raises:
-        CheckpointError: se pide el estado de un modelo, que solo lleva pesos.
+        CheckpointError: es una exportación, o se pide el estado de un modelo, que solo lleva pesos.
     """
+    if artifact.kind == "export":
+        raise CheckpointError(
+            f"{artifact.path} es un modelo exportado para otros programas; parte del modelo del "
+            "que sale (checkpoints/model) o de un checkpoint"
+        )
     if state == "all" and artifact.kind == "model":
         raise CheckpointError(
             f"{artifact.path} es un modelo exportado y solo lleva pesos; pon train.init_state: "
@@ -208,7 +213,7 @@ def parent_record(artifact: Artifact, state: InitState) -> ParentRecord:
     return ParentRecord(
         sha256=taken_sha256(artifact, state),
         state=state,
-        kind=artifact.kind,
+        kind="checkpoint" if artifact.kind == "checkpoint" else "model",
         run_name=artifact.config.run_name,
         identity=record["identity"],
         fingerprint=record["fingerprint"],

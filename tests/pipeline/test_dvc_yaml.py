@@ -50,7 +50,7 @@ def test_cada_etapa_se_describe_y_se_ejecuta_con_exec(name: str) -> None:
 
 
 def test_el_orden_pone_el_preflight_antes_que_el_corpus() -> None:
-    assert list(STAGES) == ["preflight", "corpus", "tokenize", "pretrain", "evaluate"]
+    assert list(STAGES) == [*["preflight", "corpus", "tokenize", "pretrain", "evaluate", "export"]]
     assert _names(STAGES["pretrain"]["deps"])[0] == str(paths.VERDICT)
 
 
@@ -85,6 +85,10 @@ def test_las_rutas_de_dvc_son_las_del_codigo() -> None:
             f"{evaluation}/report.md",
             f"{evaluation}/samples.md",
             f"{evaluation}/metrics.json",
+        ],
+        "export": [
+            str(paths.EXPORTED),
+            *(str(paths.EXPORT_REPORT.with_suffix(suffix)) for suffix in (".json", ".md")),
         ],
     }
 

@@ -92,6 +92,7 @@ def test_los_patrones_de_gitignore_estan_anclados() -> None:
         "data/shards/index.json",
         "data/tokenizer/tokenizer.json",
         "checkpoints/model/model.safetensors",
+        "exported/README.md",
         "runs/demo-0123456789abcdef/train.tsv",
         ".enlace/preflight/x.json",
         "enlace/__pycache__/cli.cpython-311.pyc",
@@ -113,7 +114,7 @@ def test_la_raiz_solo_tiene_lo_que_debe() -> None:
 
 
 def test_el_repositorio_no_trae_resultados_de_nadie() -> None:
-    generated = re.compile(r"dvc\.lock|reports/|checkpoints/|runs/|data/(?!sample/)")
+    generated = re.compile(r"dvc\.lock|reports/|checkpoints/|exported/|runs/|data/(?!sample/)")
     assert [name for name in _tracked() if generated.match(name)] == []
 
 
