@@ -5,7 +5,7 @@ Los límites son los de `scaled_dot_product_attention` en torch 2.13.
 
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.description import AMPERE, DeviceDescription
-from enlace.devices.profiles import use_profile
+from enlace.devices.profiles import suggest_profile, use_profile
 from enlace.errors import ConfigError, HardwareError
 
 _KERNELS = ("flash", "mem_efficient", "cudnn")
@@ -48,12 +48,14 @@ def check_sdpa(
         return
     usable = [kernel for kernel in _KERNELS if kernel not in refusals]
     if usable:
-        remedy = f"pon hardware.sdpa_backend: {usable[0]}, o {use_profile(description)}"
+        remedy = f"pon hardware.sdpa_backend: {usable[0]}"
+        if suggest_profile(description) != hardware.name:
+            remedy = f"{remedy}, o {use_profile(description)}"
     else:
         remedy = "cambia model.n_head para que cada cabeza mida 64 o 128"
     raise HardwareError(
-        f"hardware.sdpa_backend={wanted} del perfil {hardware.name!r} {refusals[wanted]}, y esta "
-        f"máquina tiene {description}; {remedy}"
+        f"hardware.sdpa_backend={wanted} del perfil {hardware.name!r} no sirve en {description}: "
+        f"{refusals[wanted]}; {remedy}"
     )
 
 

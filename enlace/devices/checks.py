@@ -9,7 +9,7 @@ from enlace.cards import GIB, Capability
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.attention import check_sdpa
 from enlace.devices.description import AMPERE, DeviceDescription, known_card, native_bf16
-from enlace.devices.profiles import use_profile
+from enlace.devices.profiles import PROFILES, remedy, suggest_profile
 from enlace.errors import HardwareError
 from enlace.figures import number, short
 
@@ -66,15 +66,16 @@ def check_dtype(description: DeviceDescription, hardware: HardwareConfig) -> Non
     if description.capability is None or hardware.dtype == "fp32":
         return
     where = f"hardware.dtype={hardware.dtype} del perfil {hardware.name!r}"
+    usable = "fp16" if description.has_tensor_cores else "fp32"
     if hardware.dtype == "bf16" and not native_bf16(description):
         raise HardwareError(
             f"{where} no es nativo en {description}, que lo emula más despacio que fp32; "
-            f"{use_profile(description)}"
+            f"{remedy(description, hardware, 'dtype', usable)}"
         )
     if not description.has_tensor_cores:
         raise HardwareError(
             f"{where} necesita núcleos tensoriales y {description} no los tiene; "
-            f"{use_profile(description)}"
+            f"{remedy(description, hardware, 'dtype', usable)}"
         )
 
 
@@ -85,10 +86,11 @@ def check_memory(description: DeviceDescription, hardware: HardwareConfig) -> No
         HardwareError: tiene menos de lo que declara `hardware.memory_gib`.
     """
     if description.memory_bytes < hardware.memory_gib * GIB * (1 - _RESERVED_BY_DRIVER):
+        _, nominal = PROFILES.get(suggest_profile(description), (None, 0.0))
         raise HardwareError(
             f"el perfil {hardware.name!r} es para {short(hardware.memory_gib)} GiB "
             f"(hardware.memory_gib) y {description} tiene {_gib(description.memory_bytes)}; "
-            f"{use_profile(description)}"
+            f"{remedy(description, hardware, 'memory_gib', short(nominal))}"
         )
 
 

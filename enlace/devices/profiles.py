@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from enlace.cards import Capability, largest_fitting
+from enlace.config.schema import HardwareConfig
 from enlace.devices.description import AMPERE, DeviceDescription, known_card
 
 _TENSOR_CORES = (7, 0)
@@ -49,3 +50,12 @@ def use_profile(description: DeviceDescription) -> str:
     """El remedio: qué perfil usar y cómo."""
     profile = suggest_profile(description)
     return f'usa el perfil {profile}: make params RUN=… SET="hardware={profile}"'
+
+
+def remedy(
+    description: DeviceDescription, hardware: HardwareConfig, key: str, value: object
+) -> str:
+    """Lo mismo, salvo que el perfil ya sea el suyo, editado: entonces, qué valor de `key` sirve."""
+    if suggest_profile(description) == hardware.name:
+        return f"pon hardware.{key}: {value}"
+    return use_profile(description)

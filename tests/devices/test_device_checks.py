@@ -133,8 +133,8 @@ def test_los_perfiles_comparten_los_umbrales_del_preflight() -> None:
         ("rtx2060", {"sdpa_backend": "flash"}, r"flash.*8\.0 o mayor.*pon .*mem_efficient"),
         ("rtx2060", {"sdpa_backend": "cudnn"}, r"cudnn.*8\.0 o mayor"),
         ("rtx2060", {"sdpa_backend": "math"}, r"math.*T×T"),
-        ("gtx1660", {"dtype": "fp16"}, r"fp16.*núcleos tensoriales.*usa el perfil gtx1660"),
-        ("t4", {"memory_gib": 24.0}, r"24 GiB.*Tesla T4.*14,6 GiB.*usa el perfil t4"),
+        ("gtx1660", {"dtype": "fp16"}, r"fp16.*núcleos tensoriales.*pon .*dtype: fp32"),
+        ("t4", {"memory_gib": 24.0}, r"24 GiB.*Tesla T4.*14,6 GiB.*pon .*memory_gib: 16"),
         ("rtx5090", {"dtype": "fp32"}, r"flash.*16 bits.*pon .*mem_efficient"),
     ],
 )
