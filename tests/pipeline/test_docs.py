@@ -68,7 +68,7 @@ def test_las_dependencias_explicadas_son_las_del_proyecto() -> None:
     text = read(ROOT / "docs" / "dependencies.md")
     used, _, discarded = text.partition("## Lo que se miró y no se usa")
     assert discarded
-    explained = re.findall(r"^\| (?:`(?:hf|s3|ssh)` \| )?`([\w.-]+)` \|", used, re.MULTILINE)
+    explained = re.findall(r"^\| (?:`(?:hf|s3|ssh|bench)` \| )?`([\w.-]+)` \|", used, re.MULTILINE)
     project: dict[str, Any] = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]
     declared = list(project["dependencies"])
     for extra in project["optional-dependencies"].values():
