@@ -30,8 +30,9 @@ def estimate_run(config: Config, root: Path, console: Console | None = None) -> 
     """
     card = profile_card(config.hardware.name)
     done = estimate(config, card, shutil.disk_usage(root).free)
-    write_json(estimate_path(config.run_name, root), done.model_dump(mode="json"))
+    # Primero se enseña: si no se puede guardar, quien esperó la estimación al menos la ve.
     show_estimate(done, console or Console())
+    write_json(estimate_path(config.run_name, root), done.model_dump(mode="json"))
     if not done.passed:
         raise PreflightError("; además, ".join(done.reasons))
     return done

@@ -8,11 +8,10 @@ from enlace.cards import profile_card
 from enlace.config.load import resolve
 from enlace.config.schema import Config
 from enlace.errors import ConfigError, HardwareError, PreflightError, UnfinishedError
-from enlace.preflight.estimate.advice import Search
+from enlace.preflight.estimate.capacity import GIB
 from enlace.preflight.estimate.error import compare, estimate_error
-from enlace.preflight.estimate.estimate import GIB, estimate
+from enlace.preflight.estimate.estimate import estimate
 from enlace.preflight.estimate.record import Estimate
-from enlace.preflight.estimate.roofline import Rates
 from enlace.preflight.estimate.show import show_estimate
 from enlace.workspace.estimate import estimate_path, estimate_run
 from tests.preflight.support_preflight import made_up, memory
@@ -91,23 +90,6 @@ def test_si_no_cabe_dice_el_unico_cambio_que_lo_arregla() -> None:
     assert done.memory.peak_bytes > done.memory.budget_bytes
     assert done.fix is None or done.fix in done.reasons[0]
     assert "no cabe" in done.reasons[0]
-
-
-@pytest.mark.calibration
-def test_el_cambio_propuesto_cabe_y_es_uno_solo() -> None:
-    wide = config({"train.tokens_per_step": 16 * 32, "hardware.micro_batch": 16})
-    assert TURING is not None
-    rates = Rates(TURING.peak_flops("fp16"), TURING.peak_flops("fp32"), TURING.bandwidth)
-    unlimited = Search(wide, rates, GIB)
-    now, half = unlimited.choice("none", 16), unlimited.choice("none", 8)
-    assert half.peak_bytes < now.peak_bytes
-    change = Search(wide, rates, (now.peak_bytes + half.peak_bytes) // 2).single_change()
-    assert change is not None
-    assert change.fits
-    changed = (change.micro_batch != 16) + (change.activation_checkpointing != "none")
-    assert changed == 1
-    assert Search(wide, rates, 1000).single_change() is None
-    assert Search(wide, rates, 1000).best() is None
 
 
 @pytest.mark.slow

@@ -15,32 +15,49 @@ _SAME_SPEED = 0.02
 """Diferencias de velocidad menores que esta no se distinguen en una estimación."""
 
 
+class Models:
+    """Las trazas pequeñas de una configuración con cada checkpointing, cada una solo si hace falta.
+
+    Cuestan segundos, y sirven para cualquier micro-batch.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._known: dict[tuple[str, bool], Extrapolation] = {}
+
+    def of(self, config: Config) -> Extrapolation:
+        """Las de `config`, que solo se aparta de la de partida en el micro-batch o el modo."""
+        hardware = config.hardware
+        return self.mode(hardware.activation_checkpointing, accumulates=config.accumulation > 1)
+
+    def mode(self, mode: str, *, accumulates: bool = True) -> Extrapolation:
+        """Las de un checkpointing; con un solo micro-batch por paso los picos son otros."""
+        if (mode, accumulates) not in self._known:
+            rows = 1 if accumulates else self._config.sequences_per_step
+            self._known[mode, accumulates] = extrapolate(changed(self._config, mode, rows))
+        return self._known[mode, accumulates]
+
+
 class Search:
     """Las combinaciones posibles y lo que se espera de cada una.
 
-    Cada checkpointing se traza solo si hace falta: cuesta segundos.
-
     Args:
         config: la configuración de partida.
+        models: sus trazas pequeñas.
         rates: lo que da la tarjeta.
         limit_bytes: lo que puede reservarse sin tocar el margen.
     """
 
-    def __init__(self, config: Config, rates: Rates, limit_bytes: int) -> None:
+    def __init__(self, config: Config, models: Models, rates: Rates, limit_bytes: int) -> None:
         self._config = config
+        self._models = models
         self._rates = rates
         self._limit_bytes = limit_bytes
-        self._models: dict[str, Extrapolation] = {}
-
-    def model(self, mode: str) -> Extrapolation:
-        """Las trazas pequeñas de ese checkpointing."""
-        if mode not in self._models:
-            self._models[mode] = extrapolate(with_mode(self._config, mode))
-        return self._models[mode]
 
     def choice(self, mode: str, rows: int) -> Choice:
         """Lo que se espera con ese checkpointing y ese micro-batch."""
-        layers, model = self._config.model.n_layer, self.model(mode)
+        # Con un solo micro-batch por paso sobra lo de los gradientes: no merece otras trazas.
+        layers, model = self._config.model.n_layer, self._models.mode(mode)
         peak = int(FRAGMENTATION * max(model.live(layers, rows).values()))
         accumulation = self._config.sequences_per_step // rows
         seconds = model.step(layers, rows, self._rates, accumulation)
@@ -64,16 +81,6 @@ class Search:
         choices += [self.choice(mode, rows) for mode in MODES[1:] for rows in sizes]
         return self._fastest(choices)
 
-    def single_change(self) -> Choice | None:
-        """La más rápida que cabe cambiando solo el micro-batch o solo el checkpointing."""
-        hardware = self._config.hardware
-        current, rows = hardware.activation_checkpointing, hardware.micro_batch
-        smaller = [size for size in micro_batches(self._config) if size < rows]
-        return self._fastest(
-            [self.choice(current, size) for size in smaller]
-            + [self.choice(mode, rows) for mode in MODES if mode != current]
-        )
-
     def _fastest(self, choices: Sequence[Choice]) -> Choice | None:
         fitting = [choice for choice in choices if choice.fits]
         if not fitting:
@@ -86,10 +93,10 @@ class Search:
         return kept[0] if kept else max(level, key=lambda choice: choice.tokens_per_second)
 
 
-def with_mode(config: Config, mode: str) -> Config:
-    """La misma configuración con otro checkpointing."""
-    hardware = config.hardware.model_copy(update={"activation_checkpointing": mode})
-    return config.model_copy(update={"hardware": hardware})
+def changed(config: Config, mode: str, rows: int) -> Config:
+    """La misma configuración con otro checkpointing y otro micro-batch."""
+    update = {"activation_checkpointing": mode, "micro_batch": rows}
+    return config.model_copy(update={"hardware": config.hardware.model_copy(update=update)})
 
 
 def is_straight(config: Config) -> bool:

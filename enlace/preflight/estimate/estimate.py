@@ -12,41 +12,28 @@ from enlace.model.cost import (
     newton_schulz_flops,
     parameter_count,
 )
-from enlace.preflight.estimate.advice import FRAGMENTATION, Search, is_straight, micro_batches
-from enlace.preflight.estimate.affine import extrapolate
-from enlace.preflight.estimate.memory import (
-    Peaks,
-    combined,
-    replay,
-    replay_on_heap,
-    resumed,
-    workspace_bytes,
+from enlace.preflight.disk import most_steps
+from enlace.preflight.estimate.advice import Models, Search, micro_batches
+from enlace.preflight.estimate.capacity import (
+    budget_bytes,
+    estimate_memory,
+    judge_fit,
+    margin_bytes,
 )
 from enlace.preflight.estimate.record import (
-    Choice,
     DiskEstimate,
     EnergyEstimate,
     Estimate,
     Fit,
     MemoryEstimate,
-    PhaseMemory,
     TimeEstimate,
 )
 from enlace.preflight.estimate.recorder import Trace
+from enlace.preflight.estimate.remedy import change_text, smallest_change
 from enlace.preflight.estimate.roofline import FASTEST, SLOWEST, Rates, StepTime, step_time
-from enlace.preflight.estimate.trace import TRACED_MICRO_BATCHES, trace_training
+from enlace.preflight.estimate.trace import TRACED_MICRO_BATCHES
 from enlace.train.retention import kept_checkpoints, save_count
 
-GIB = 1 << 30
-CUDA_CONTEXT = 350 << 20
-"""Lo que CUDA ocupa en la tarjeta fuera del asignador: unos 300 MB con carga perezosa (pytorch
-#107667), más las bibliotecas. El escritorio, si lo hay, va aparte (0,3–0,8 GiB)."""
-MAX_TRACED_CHUNKS = 256
-"""Con más bloques de la pérdida por micro-batch no merece trazar el modelo entero."""
-CPU_RETENTION = 1.5
-"""RAM retenida frente a la viva en CPU, con el montón simulado: 1,1–1,9 (docs/preflight.md)."""
-WORTH_TRACING = 1.25
-"""Por encima de tantas veces la memoria que hay, basta la extrapolación para decir que no cabe."""
 _DISK_BYTES_PER_SECOND = 300e6
 """Escritura de un disco doméstico con `fsync`, por debajo de la de cualquier SSD."""
 _WIDE_VOCABULARY = 1 << 8
@@ -68,19 +55,18 @@ def estimate(
         HardwareError: la tarjeta no admite la precisión o la atención del perfil, con el remedio.
     """
     if config.hardware.device == "cuda" and card is not None:
-        decide(config.hardware, _description(card), threads=1)
-    rates = _rates(config, card)
-    limit = _budget(config) - _margin(config)
-    wanted = advise and rates is not None and bool(micro_batches(config))
-    options = Search(config, rates, limit) if wanted and rates is not None else None
-    memory, trace = _memory(config, options)
-    time = None
-    if rates is not None:
-        time = _time(config, rates, trace, options)
+        decide(config.hardware, _description(card), 1, config.model)
+    rates, models = _rates(config, card), Models(config) if advise else None
+    memory, trace = estimate_memory(config, models)
+    time = _time(config, rates, trace, models) if rates is not None else None
     disk = _disk(config, free_disk_bytes)
-    fit = _fit(memory)
-    change = options.single_change() if options and fit == "no cabe" else None
-    reasons = _reasons(config, fit, memory, disk, change)
+    fit = judge_fit(memory)
+    change = _smallest_change(config, models) if models is not None and fit != "cabe" else None
+    fix = None if change is None else change_text(config, change)
+    reasons = _reasons(config, fit, memory, disk, fix)
+    best = None
+    if models is not None and rates is not None and micro_batches(config):
+        best = Search(config, models, rates, budget_bytes(config) - margin_bytes(config)).best()
     parameters = parameter_count(config.model)
     tokens = config.train.steps * config.train.tokens_per_step
     return Estimate(
@@ -107,8 +93,8 @@ def estimate(
         time=time,
         energy=_energy(config, card, time),
         disk=disk,
-        best=options.best() if options else None,
-        fix=_change_text(config, change) if change else None,
+        best=best,
+        fix=fix,
     )
 
 
@@ -124,68 +110,12 @@ def _rates(config: Config, card: Card | None) -> Rates | None:
     return Rates(*peaks, card.bandwidth, hardware.compile)
 
 
-def _budget(config: Config) -> int:
-    context = CUDA_CONTEXT if config.hardware.device == "cuda" else 0
-    return int(config.hardware.memory_gib * GIB) - context
-
-
-def _margin(config: Config) -> int:
-    return int(config.hardware.memory_margin * config.hardware.memory_gib * GIB)
-
-
-def _memory(config: Config, options: Search | None) -> tuple[MemoryEstimate, Trace | None]:
-    """La memoria, de la traza del modelo entero o, si no hay esperanza o es enorme, extrapolada."""
-    hardware, model = config.hardware, config.model
-    chunks = hardware.micro_batch * model.seq_len / hardware.loss_chunk_rows
-    if options is not None and is_straight(config):
-        mode = options.model(hardware.activation_checkpointing)
-        live = mode.live(model.n_layer, hardware.micro_batch)
-        if chunks > MAX_TRACED_CHUNKS or max(live.values()) > WORTH_TRACING * _budget(config):
-            reserved = {phase: int(FRAGMENTATION * size) for phase, size in live.items()}
-            return _memory_record(config, Peaks(live, reserved), extrapolated=True), None
-    if hardware.device != "cuda" and chunks > MAX_TRACED_CHUNKS and is_straight(config):
-        live = extrapolate(config).live(model.n_layer, hardware.micro_batch)
-        retained = {phase: int(CPU_RETENTION * size) for phase, size in live.items()}
-        return _memory_record(config, Peaks(live, retained), extrapolated=True), None
-    trace = trace_training(config)
-    if hardware.device == "cuda":
-        workspace = workspace_bytes()
-        peaks = combined(replay(trace.events, workspace), replay(resumed(trace), workspace))
-    else:
-        peaks = replay_on_heap(trace.events)
-    return _memory_record(config, peaks, extrapolated=False), trace
-
-
-def _memory_record(config: Config, peaks: Peaks, extrapolated: bool) -> MemoryEstimate:
-    return MemoryEstimate(
-        phases=tuple(
-            PhaseMemory(phase=phase, live_bytes=live, reserved_bytes=peaks.reserved[phase])
-            for phase, live in peaks.live.items()
-        ),
-        live_bytes=peaks.peak_live,
-        peak_bytes=peaks.peak_reserved,
-        context_bytes=CUDA_CONTEXT if config.hardware.device == "cuda" else 0,
-        budget_bytes=_budget(config),
-        margin_bytes=_margin(config),
-        extrapolated=extrapolated,
-    )
-
-
-def _fit(memory: MemoryEstimate) -> Fit:
-    if memory.peak_bytes > memory.budget_bytes:
-        return "no cabe"
-    left = memory.budget_bytes - memory.peak_bytes
-    return "justo" if left < memory.margin_bytes else "cabe"
-
-
-def _time(
-    config: Config, rates: Rates, trace: Trace | None, options: Search | None
-) -> TimeEstimate:
+def _time(config: Config, rates: Rates, trace: Trace | None, models: Models | None) -> TimeEstimate:
     recipe, hardware = config.train, config.hardware
     count = min(TRACED_MICRO_BATCHES, config.accumulation)
     if trace is None:
-        assert options is not None
-        corner = options.model(hardware.activation_checkpointing)
+        assert models is not None
+        corner = models.of(config)
         step = corner.step(config.model.n_layer, hardware.micro_batch, rates, config.accumulation)
         parts = step_time(corner.corners[-1].trace, rates, count)
         scale = step / parts.step(config.accumulation)
@@ -239,16 +169,18 @@ def _disk(config: Config, free_bytes: int) -> DiskEstimate:
     )
 
 
+def _smallest_change(config: Config, models: Models) -> Config | None:
+    return smallest_change(
+        config, lambda other: judge_fit(estimate_memory(other, models)[0]) == "cabe"
+    )
+
+
 def _reasons(
-    config: Config, fit: Fit, memory: MemoryEstimate, disk: DiskEstimate, change: Choice | None
+    config: Config, fit: Fit, memory: MemoryEstimate, disk: DiskEstimate, fix: str | None
 ) -> tuple[str, ...]:
     reasons = []
     if fit == "no cabe":
-        remedy = (
-            _change_text(config, change)
-            if change
-            else "elige un modelo más pequeño o un model.seq_len más corto"
-        )
+        remedy = fix or "elige un modelo más pequeño o un model.seq_len más corto"
         reasons.append(
             f"no cabe: se estiman {size(memory.peak_bytes)} y el perfil {config.hardware.name!r} "
             f"deja {size(memory.budget_bytes)}; {remedy}"
@@ -260,26 +192,16 @@ def _reasons(
 
 def _disk_reason(config: Config, disk: DiskEstimate) -> str:
     recipe = config.train
-    left = disk.free_bytes - disk.checkpoints_bytes
-    steps = left * recipe.steps // disk.shards_bytes
-    remedy = (
-        f"baja train.steps de {recipe.steps} a {steps}"
-        if steps > 0
-        else f"conserva menos checkpoints (train.keep_last={recipe.keep_last}, "
-        f"train.keep_every={recipe.keep_every})"
-    )
+    needed = disk.checkpoints_bytes + disk.shards_bytes
+    steps = most_steps(config, disk.free_bytes, _disk_bytes)
+    remedy = f" o baja train.steps de {recipe.steps} a {steps}" if steps else ""
     return (
         f"no hay disco: los checkpoints ocuparán {size(disk.checkpoints_bytes)} y los shards de "
         f"{integer(recipe.steps * recipe.tokens_per_step)} tokens, {size(disk.shards_bytes)}, y "
-        f"quedan {size(disk.free_bytes)}; libera sitio o {remedy}"
+        f"quedan {size(disk.free_bytes)}; libera {size(needed - disk.free_bytes)}{remedy}"
     )
 
 
-def _change_text(config: Config, change: Choice) -> str:
-    hardware = config.hardware
-    if change.micro_batch != hardware.micro_batch:
-        return f"baja hardware.micro_batch de {hardware.micro_batch} a {change.micro_batch}"
-    return (
-        f"pon hardware.activation_checkpointing: {change.activation_checkpointing} "
-        f"(ahora, {hardware.activation_checkpointing})"
-    )
+def _disk_bytes(config: Config) -> int:
+    disk = _disk(config, 0)
+    return disk.checkpoints_bytes + disk.shards_bytes

@@ -9,11 +9,11 @@ from enlace.preflight.wording import CHECKPOINTING
 
 CHINCHILLA = 20
 _PHASES = {
+    "load": "al reanudar",
     "forward": "adelante",
     "backward": "atrás",
     "optimizer": "optimizador",
     "evaluation": "validación",
-    "load": "carga",
 }
 _STYLES = {"cabe": "bold green", "justo": "bold yellow", "no cabe": "bold red"}
 Rows = list[tuple[str, str]]
@@ -38,20 +38,25 @@ def headline(estimate: Estimate) -> str:
         return "Se estima que no cabe."
     if estimate.reasons:
         return "Cabe en la tarjeta, pero no puede empezar así."
-    doubt = "con menos margen del pedido" if estimate.fit == "justo" else "con margen"
-    return f"Se estima que cabe, {doubt}. Solo make preflight, en la tarjeta, lo mide."
+    doubt = "con margen"
+    if estimate.fit == "justo":
+        doubt = "con menos margen del pedido"
+        if estimate.fix:
+            doubt = f"{doubt} (para tenerlo, {estimate.fix})"
+    where = "en la tarjeta" if estimate.memory.context_bytes else "en esta máquina"
+    return f"Se estima que cabe, {doubt}. Solo make preflight, {where}, lo mide."
 
 
 def estimate_rows(estimate: Estimate) -> Rows:
     """Las filas (qué, valor)."""
     memory, disk = estimate.memory, estimate.disk
-    phases = [phase for phase in memory.phases if phase.phase in _PHASES]
+    live = {phase.phase: phase.live_bytes for phase in memory.phases}
     is_gpu = memory.context_bytes > 0
     reserved = "VRAM reservada" if is_gpu else "RAM añadida"
     rows: Rows = [
         (f"{reserved} y disponible", f"{size(memory.peak_bytes)} y {size(memory.budget_bytes)}"),
         ("Tensores vivos, por fase", ""),
-        *((f"  {_PHASES[phase.phase]}", f"{size(phase.live_bytes)}") for phase in phases),
+        *((f"  {name}", size(live[phase])) for phase, name in _PHASES.items() if phase in live),
     ]
     if is_gpu:
         rows.append(("Contexto de CUDA, aparte", size(memory.context_bytes)))
@@ -79,7 +84,7 @@ def estimate_rows(estimate: Estimate) -> Rows:
         ),
     ]
     if estimate.best is not None:
-        rows.append(("Lo más rápido que cabe", _choice(estimate.best)))
+        rows.append(("Lo más rápido que cabe", _choice(estimate, estimate.best)))
     return rows
 
 
@@ -107,8 +112,8 @@ def _muon_rows(estimate: Estimate) -> Rows:
     return rows
 
 
-def _choice(choice: Choice) -> str:
-    return (
-        f"micro_batch {choice.micro_batch}, {CHECKPOINTING[choice.activation_checkpointing]} "
-        f"(≈ {size(choice.peak_bytes)})"
-    )
+def _choice(estimate: Estimate, choice: Choice) -> str:
+    rows, mode = choice.micro_batch, choice.activation_checkpointing
+    if (rows, mode) == (estimate.micro_batch, estimate.activation_checkpointing):
+        return "lo que ya está puesto"
+    return f"micro-batch {rows}, {CHECKPOINTING[mode]}"
