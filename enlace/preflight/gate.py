@@ -1,5 +1,8 @@
 """La puerta: medir, decidir, escribir el informe y, solo si pasa, el veredicto y el sello."""
 
+import errno
+import os
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -47,8 +50,10 @@ def run_preflight(
 
     Raises:
         PreflightError: si no pasa, con los motivos; el informe queda escrito.
+        OSError: `reports` no se deja escribir; se dice antes de medir.
     """
     key = verdict_key(values)
+    _check_writable(reports)
     # Antes de medir: un corte a mitad no debe dejar en pie un veredicto anterior.
     (reports / VERDICT_FILE).unlink(missing_ok=True)
     outcome = measure(config, root / stamp.STAMP_FOLDER)
@@ -102,6 +107,18 @@ def require_preflight(
     with lock(device):
         outcome = measure(config, root / stamp.STAMP_FOLDER)
         _conclude(config, outcome, judge(config, outcome), root, key, console)
+
+
+def _check_writable(folder: Path) -> None:
+    """Que se pueda escribir en `folder` se sabe en el acto; medir son minutos."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, str(folder)) from None
 
 
 def _conclude(

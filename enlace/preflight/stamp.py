@@ -45,24 +45,33 @@ def stamp_path(root: Path, machine: str, key: str) -> Path:
 def write_stamp(root: Path, machine: str, key: str, device: str) -> Path:
     """Sella la configuración `key` en esta máquina y devuelve la ruta."""
     path = stamp_path(root, machine, key)
-    stamp = {"machine": machine, "key": key, "device": device, "torch": _torch_version()}
-    write_json(path, stamp)
+    write_json(path, _stamp(machine, key, device))
     return path
 
 
 def has_stamp(root: Path, machine: str, key: str) -> bool:
-    """Si esta máquina tiene un sello legible y de esa misma clave; uno dañado no cuenta."""
+    """Si esta máquina tiene un sello legible y de esa misma clave; uno dañado no cuenta.
+
+    Ni uno retocado: lo que diga un campo que esta versión no conoce podría ser en contra.
+    """
     try:
         stamp: Any = json.loads(stamp_path(root, machine, key).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(stamp, dict) and (stamp.get("machine"), stamp.get("key")) == (machine, key)
+    if not isinstance(stamp, dict):
+        return False
+    expected = _stamp(machine, key, stamp.get("device", ""))
+    return isinstance(stamp.get("device"), str) and stamp == expected
 
 
 def remove_stamps(root: Path, key: str) -> None:
     """Borra los sellos de esa clave: lo medido ahora los desmiente."""
     for path in (root / STAMP_FOLDER).glob(f"*-{key[:_KEY_DIGITS]}.json"):
         path.unlink(missing_ok=True)
+
+
+def _stamp(machine: str, key: str, device: str) -> dict[str, str]:
+    return {"machine": machine, "key": key, "device": device, "torch": _torch_version()}
 
 
 def _torch_version() -> str:

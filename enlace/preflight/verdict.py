@@ -11,6 +11,7 @@ from enlace.errors import PreflightError
 from enlace.figures import integer, percent, size
 from enlace.files import sha256_json, write_json
 from enlace.model.cost import state_bytes
+from enlace.preflight.disk import most_steps
 from enlace.preflight.energy import POWER_LIMIT
 from enlace.preflight.health_rules import judge_health
 from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcome
@@ -113,7 +114,7 @@ def _judge_memory(config: Config, outcome: Measurement) -> tuple[Fit, list[str],
         return "no medido", [], ["este sistema no deja medir el pico de memoria"]
     margin = memory_margin(config, memory)
     left = budget - needed
-    remedy = shrink(config, _fitting_micro_batch(config, outcome, budget - margin))
+    remedy = _memory_remedy(config, outcome, budget - margin)
     if left < 0:
         reason = f"no cabe: necesita {size(needed)} y hay {size(budget)}; {remedy}"
         return "no cabe", [reason], []
@@ -131,6 +132,13 @@ def _judge_memory(config: Config, outcome: Measurement) -> tuple[Fit, list[str],
         )
         return "justo", [reason], []
     return "cabe", [], []
+
+
+def _memory_remedy(config: Config, outcome: Measurement, room: int) -> str:
+    """Bajar el micro-batch si se calcula que basta; si no, recalcular, u otro modelo."""
+    fitting = _fitting_micro_batch(config, outcome, room)
+    hopeless = fitting is None and bool(smaller_batches(config))
+    return shrink(config, fitting, smaller_is_enough=not hopeless)
 
 
 def _fitting_micro_batch(config: Config, outcome: Measurement, room: int) -> int | None:
@@ -154,23 +162,24 @@ def smaller_batches(config: Config) -> list[int]:
     return [rows for rows in range(1, config.hardware.micro_batch) if sequences % rows == 0]
 
 
-def shrink(config: Config, fitting: int | None) -> str:
+def shrink(config: Config, fitting: int | None, *, smaller_is_enough: bool = True) -> str:
     """El único cambio que haría que cupiera: menos micro-batch, recalcular más o menos modelo.
 
     Args:
         config: la que no cabe.
         fitting: el micro-batch que se calcula que cabe, si se sabe.
+        smaller_is_enough: falso si se sabe que ni con el menor micro-batch cabe.
     """
     smaller = smaller_batches(config)
-    if fitting is not None or smaller:
+    if fitting is not None or (smaller and smaller_is_enough):
         rows = smaller[-1] if fitting is None else fitting
         return f"baja hardware.micro_batch de {config.hardware.micro_batch} a {rows}"
     current = config.hardware.activation_checkpointing
     if current in _NEXT_CHECKPOINTING:
         return f"pon hardware.activation_checkpointing: {_NEXT_CHECKPOINTING[current]}"
     return (
-        "con hardware.micro_batch=1 ya no se puede partir más: elige un modelo más pequeño o un "
-        "model.seq_len más corto"
+        "ni con hardware.micro_batch=1 ni recalculando las activaciones se espera que quepa: elige "
+        "un modelo más pequeño o un model.seq_len más corto"
     )
 
 
@@ -193,20 +202,31 @@ def _speed_warnings(outcome: Measurement) -> list[str]:
 
 
 def _judge_disk(config: Config, outcome: Measurement) -> list[str]:
-    disk = outcome.disk
+    disk, recipe = outcome.disk, config.train
     if disk.needed_bytes <= disk.free_bytes:
         return []
+    # Aquí y no arriba: carga torch, y quien espera la medida no debe; casi siempre hay disco.
+    from enlace.train.retention import kept_checkpoints
+
     shards = ""
     if disk.shards_bytes:
         shards = (
             f", de ellos {size(disk.shards_bytes)} para los shards de "
-            f"{integer(config.train.steps * config.train.tokens_per_step)} tokens distintos"
+            f"{integer(recipe.steps * recipe.tokens_per_step)} tokens distintos"
         )
+    exported = disk.needed_bytes - disk.shards_bytes
+    exported -= kept_checkpoints(config) * disk.checkpoint_bytes
+
+    def needed(other: Config) -> int:
+        checkpoints = kept_checkpoints(other) * disk.checkpoint_bytes
+        return exported + checkpoints + disk.shards_bytes * other.train.steps // recipe.steps
+
+    steps = most_steps(config, disk.free_bytes, needed)
+    fewer = f", baja train.steps de {recipe.steps} a {steps}" if steps else ""
     return [
         f"no hay disco: hacen falta {size(disk.needed_bytes)}{shards}, y quedan "
-        f"{size(disk.free_bytes)}; libera sitio, entrena menos tokens, baja "
-        f"train.keep_last={config.train.keep_last} o conserva menos con "
-        f"train.keep_every={config.train.keep_every}"
+        f"{size(disk.free_bytes)}; libera {size(disk.needed_bytes - disk.free_bytes)}{fewer}, baja "
+        f"train.keep_last={recipe.keep_last} o sube train.keep_every={recipe.keep_every}"
     ]
 
 

@@ -57,8 +57,8 @@ STATE = state_bytes(make_config().model, "adamw")
         (4, STATE + 4 * GIB, "baja hardware.micro_batch de 4 a 2"),
         # Cada una pide 2 GiB: solo cabe una.
         (4, STATE + 8 * GIB, "baja hardware.micro_batch de 4 a 1"),
-        # Ni una: se intenta de todos modos con la mitad.
-        (4, STATE + 20 * GIB, "baja hardware.micro_batch de 4 a 2"),
+        # Ni una: bajarlo no bastaría.
+        (4, STATE + 20 * GIB, "pon hardware.activation_checkpointing: mlp"),
         (1, STATE + 8 * GIB, "pon hardware.activation_checkpointing: mlp"),
     ],
 )
