@@ -82,6 +82,7 @@ class UnfinishedError(EnlaceError):
 
 _MACHINE_FAULTS = {
     errno.ENOSPC: "no queda sitio en el disco; libera espacio y repite la orden",
+    errno.EFBIG: "el fichero es demasiado grande para ese disco o para `ulimit -f`; usa otro disco",
     errno.EDQUOT: "has agotado tu cuota de disco; libera espacio y repite la orden",
     errno.EROFS: "el disco está montado de solo lectura; usa una carpeta donde puedas escribir",
     errno.EACCES: "no tienes permiso; revisa los permisos y el dueño",
@@ -97,6 +98,11 @@ _MACHINE_FAULTS = {
     errno.EPIPE: "nadie lee ya la salida; repite la orden sin cortar la tubería",
 }
 """Fallos de la máquina y no del programa: no merecen una traza. Cualquier otro sí la da."""
+
+
+def fault_of(error: OSError) -> str:
+    """Qué ha pasado y qué hacer, en español si se sabe: `strerror` va en el idioma del sistema."""
+    return _MACHINE_FAULTS.get(error.errno or 0, error.strerror or str(error))
 
 
 @contextmanager

@@ -184,6 +184,7 @@ class FastEncoder:
         """El codificador para esos caracteres: el de antes o, si ya recuerda mucho, uno nuevo."""
         with self._lock:
             if self._left <= 0:
+                del self._tokenizer  # antes de hacer el nuevo: los dos a la vez abultan
                 self._tokenizer, self._left = self._build(), self._renewed
             self._left -= characters
             return self._tokenizer

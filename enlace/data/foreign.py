@@ -12,7 +12,7 @@ from tokenizers import Tokenizer as HFTokenizer
 from enlace.data.sampling import sample_texts
 from enlace.data.tokenizer import byte_symbols, load_tokenizer
 from enlace.data.vocabulary import MEASURED_BYTES, measure
-from enlace.errors import DataError
+from enlace.errors import DataError, fault_of
 
 _OURS = "este"
 
@@ -62,7 +62,7 @@ def load_foreign(path: Path) -> ForeignTokenizer:
         tekken = "model" not in document
         return ForeignTokenizer(_tekken(document) if tekken else HFTokenizer.from_str(content))
     except OSError as error:
-        raise DataError(f"no se puede leer {path} ({error.strerror}); revisa la ruta") from error
+        raise DataError(f"no se puede leer {path} ({fault_of(error)}); revisa la ruta") from error
     except Exception as error:  # tokenizers lanza Exception a secas
         raise DataError(
             f"{path} no es un tokenizer.json de Hugging Face ni un tekken.json ({error!r}); "

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from enlace.config.corpus import SourceConfig
 from enlace.data.documents import Rejection
 from enlace.data.formats import refusal
-from enlace.errors import DataError
+from enlace.errors import DataError, fault_of
 
 # Con `cache.type = symlink` DVC deja en data/raw enlaces a su caché, que está fuera de la carpeta.
 # Esas rutas llevan el MD5 del contenido, así que no son una puerta a ficheros cualesquiera.
@@ -134,7 +134,7 @@ def glob_to_regex(pattern: str) -> str:
 
 def _walk(source_dir: Path) -> list[str]:
     def fail(error: OSError) -> None:
-        raise DataError(f"no se puede leer la carpeta {error.filename}: {error.strerror}")
+        raise DataError(f"no se puede leer la carpeta {error.filename}: {fault_of(error)}")
 
     names = []
     for folder, folders, files in os.walk(source_dir, onerror=fail):

@@ -1,16 +1,21 @@
 """Qué ficheros entran: patrones, orden, enlaces y extensiones."""
 
+import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from enlace.data.readers.blocks import read_lines
+from enlace.data.readers.iterate import training_files
 from enlace.data.selection import glob_to_regex, select_files
 from enlace.errors import DataError
 from tests.data.builders import write_tree
+from tests.support import make_config
 
 _EXTENSIONS = (".txt", ".jsonl")
 
@@ -122,3 +127,24 @@ def test_un_nombre_que_no_es_utf8_se_rechaza(tmp_path: Path, name: bytes) -> Non
     with pytest.raises(DataError, match="el nombre no es UTF-8") as refused:
         select_files(tmp_path, ("**/*",), _EXTENSIONS)
     str(refused.value).encode("utf-8")
+
+
+@pytest.mark.parametrize("locked", ["a.txt", "carpeta"])
+def test_lo_que_no_se_puede_leer_se_dice_en_espanol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """Como las pruebas pueden correr como root, el permiso se niega desde dentro."""
+    write_tree(tmp_path / "src", {"a.txt": "texto", "carpeta/b.txt": "texto"})
+    denied = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "src" / locked))
+
+    def deny(path: Any, *arguments: Any, **options: Any) -> Any:
+        raise denied
+
+    if locked == "carpeta":
+        monkeypatch.setattr(os, "walk", lambda _, onerror: onerror(denied))
+        read: Callable[[], Any] = partial(training_files, tmp_path / "src", make_config().data)
+    else:
+        monkeypatch.setattr(Path, "open", deny)
+        read = partial(list, read_lines(tmp_path / "src/a.txt"))
+    with pytest.raises(DataError, match=rf"{locked}: no tienes permiso; revisa los permisos"):
+        read()

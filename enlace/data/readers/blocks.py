@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import zstandard
 
-from enlace.errors import DataError
+from enlace.errors import DataError, fault_of
 
 _BLOCK = 1 << 18
 # Un bloque de zstd repetido son 3 bytes que dan 128 KiB: a 1 KiB de entrada, 43 MiB como mucho.
@@ -65,7 +65,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
     except OSError as error:
         if error.errno is None:  # bz2 avisa así de que el contenido no es suyo
             raise _damaged(path, error) from error
-        raise DataError(f"no se puede leer {path}: {error.strerror}") from error
+        raise DataError(f"no se puede leer {path}: {fault_of(error)}") from error
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
