@@ -17,6 +17,7 @@ from enlace.figures import counted, integer, size
 from enlace.workspace.lineage_commands import app as lineage_app
 from enlace.workspace.project import become_dvc, enter_project
 from enlace.workspace.service_commands import app as service_app
+from enlace.workspace.tokenizer_commands import app as tokenizer_app
 from enlace.workspace.usage import SpanishCommand, SpanishGroup, run_app
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ app = typer.Typer(
 
 app.add_typer(lineage_app)
 app.add_typer(service_app)
+app.add_typer(tokenizer_app)
 command = partial(app.command, cls=SpanishCommand)
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="nombre de un fichero de configs/runs")]
