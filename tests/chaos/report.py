@@ -24,7 +24,7 @@ def describe_campaign(totals: Totals, seed: int, seconds: float) -> str:
         f"en procesos nuevos: {fresh}",
         f"pasos repetidos por muerte: máximo {max(lost, default=0)}, media {number(mean, 2)}",
         f"vidas: {totals.lives}; entrenamientos acabados: {totals.identical} de {totals.trainings}",
-        f"idénticos al seguido: {'sí' if not totals.failures else 'NO'}",
+        f"idénticos al seguido: {'sí' if totals.identical == totals.trainings else 'NO'}",
     ]
     return "\n".join([*lines, *(f"FALLO: {text}" for text in totals.failures)])
 
