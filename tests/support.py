@@ -183,6 +183,7 @@ _TINY: dict[str, Any] = {
             "fast_encoder": True,
         },
         "shard_tokens": 65536,
+        "document_mask": "none",
         "workers": 1,
         "evaluation": {
             "prompts": ["Había una vez"],

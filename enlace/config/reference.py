@@ -19,6 +19,8 @@ RULES = (
     "`train.tokens_per_step` / `model.seq_len`.",
     "`train.warmup` y `train.decay`, ya en pasos, caben juntos en `train.steps`.",
     "Con `hardware.device: cpu`, `hardware.sdpa_backend` es `flash` o `math`.",
+    "Con `hardware.device: cuda` y `data.document_mask: block`, `hardware.sdpa_backend` es "
+    "`mem_efficient`.",
     "Con `data.tokenizer.kind: byte`, `model.vocab_size` es 256 y `data.format` es `text`.",
     "Con `data.tokenizer.kind: bpe`, `model.vocab_size` está entre 273 y 65536.",
     "`hardware.preflight.warn_activation_bits` no es menor que "

@@ -17,6 +17,7 @@ from enlace.config.corpus import (
     RulesConfig,
     SourceConfig,
 )
+from enlace.config.documents import DocumentMask, kernel_for_mask
 from enlace.config.export import STANDARD_EXPORT, ExportConfig
 from enlace.config.fields import (
     Count,
@@ -171,6 +172,9 @@ class DataConfig(Section):
     )
     tokenizer: TokenizerConfig = Field(description="tokenizador")
     shard_tokens: Count = Field(description="tokens por fichero de shard")
+    document_mask: DocumentMask = Field(
+        description="si la atención no sale del documento (block) o cruza los de su ventana (none)"
+    )
     workers: Annotated[int, Field(ge=0, le=1024)] = Field(
         description="procesos que limpian e hilos que codifican; con 0, uno por núcleo"
     )
@@ -247,6 +251,18 @@ class Config(Section):
             raise SettingError(
                 "data.format = chat necesita tokens de turno y data.tokenizer.kind = byte no los "
                 "tiene; pon data.tokenizer.kind: bpe"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _mask_has_kernel(self) -> Self:
+        hardware, mask = self.hardware, self.data.document_mask
+        kernel = kernel_for_mask(hardware.device, hardware.sdpa_backend)
+        if mask != "none" and kernel is not None:
+            raise SettingError(
+                f"hardware.sdpa_backend = {hardware.sdpa_backend} con hardware.device = "
+                f"{hardware.device} no sirve con data.document_mask = {mask}, que necesita una "
+                f"máscara; pon hardware.sdpa_backend: {kernel}, o data.document_mask: none"
             )
         return self
 

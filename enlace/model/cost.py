@@ -10,6 +10,7 @@ L capas, V vocabulario, S seq_len, N parámetros.
 
 from typing import Literal
 
+from enlace.config.documents import DocumentMask
 from enlace.config.schema import Checkpointing, ModelConfig
 
 Dtype = Literal["fp32", "bf16", "fp16"]
@@ -42,6 +43,7 @@ def flops_per_token(model: ModelConfig) -> int:
     6·(matrices) + 6·V·E de la salida + 6·L·S·E de atención. Cada peso de una matriz cuesta 2 FLOP
     hacia delante y 4 hacia atrás (Kaplan et al., arXiv 2001.08361, apéndice B). La atención entera
     serían 12·L·S·E (PaLM, arXiv 2204.02311, apéndice B); por ser causal se cuenta la mitad.
+    Lo que quita `data.document_mask` depende del texto, y no se descuenta.
     No se cuenta lo que se recalcula, ni normas, RoPE o activaciones: es el numerador del MFU.
     """
     matrices = model.n_layer * layer_matrix_parameters(model) + model.vocab_size * model.d_model
@@ -105,9 +107,10 @@ def layer_activation_bytes(
 
     Con e bytes por elemento del cálculo: las dos entradas de RMSNorm en fp32 (8E) y sus salidas
     (2eE); la entrada de QK-norm en fp32 (4(H + K)D); q, k y v tal como los ve el núcleo de atención
-    (con K expandido a H si `expand_kv`), su salida (eHD) y su logsumexp (4H); cuatro tensores de la
-    FFN (4eF); y 1/rms de cada norma (4 por fila). Supone RMSNorm y atención fusionadas. Con `mlp`
-    falta lo de la FFN y su norma; con `block` solo queda la entrada de la capa.
+    (con K expandido a H si `expand_kv`), su salida (eHD) y su logsumexp (4H); tres tensores de la
+    FFN (3eF); y 1/rms de cada norma (4 por fila). Es lo que guardan los de
+    `enlace.model.functions` y la atención fusionada. Con `mlp` falta lo de la FFN y su norma; con
+    `block` solo queda la entrada de la capa.
     """
     if checkpointing == "block":
         return 4 * model.d_model
@@ -142,6 +145,7 @@ def activation_bytes(
     *,
     expand_kv: bool,
     checkpointing: Checkpointing = "none",
+    document_mask: DocumentMask = "none",
 ) -> int:
     """Bytes de activaciones vivas en el pico de un micro-batch: al empezar la pasada hacia atrás.
 
@@ -153,19 +157,22 @@ def activation_bytes(
             (`enlace.devices.attention.expands_kv`).
         checkpointing: qué se recalcula; cuenta lo que se guarda de todas las capas y lo que
             reaparece de una.
+        document_mask: con `block` hay además una máscara de (micro_batch, seq_len, seq_len).
     """
     final_norm = 4 * model.d_model + _BYTES[dtype] * model.d_model + 4
     # Ids y objetivos en int64, y el logsumexp que guarda la pérdida.
     bookkeeping = 8 + 8 + 4 + (model.d_model if model.dropout else 0)
     per_token = model.n_layer * layer_activation_bytes(model, dtype, expand_kv, checkpointing)
     per_token += recomputed_bytes(model, dtype, expand_kv, checkpointing)
+    if document_mask == "block":
+        bookkeeping += _BYTES[dtype] * model.seq_len
     return micro_batch * model.seq_len * (per_token + final_norm + bookkeeping)
 
 
 def _feed_forward_bytes(model: ModelConfig, dtype: Dtype) -> int:
     """Lo que guardan por token la segunda norma (sin su entrada), SwiGLU y su dropout."""
     mask = model.d_model if model.dropout else 0
-    return _BYTES[dtype] * (model.d_model + 4 * model.ffn_dim) + 4 + mask
+    return _BYTES[dtype] * (model.d_model + 3 * model.ffn_dim) + 4 + mask
 
 
 def cast_weight_bytes(model: ModelConfig, dtype: Dtype) -> int:
@@ -179,12 +186,12 @@ def cast_weight_bytes(model: ModelConfig, dtype: Dtype) -> int:
 def loss_bytes(model: ModelConfig, chunk_rows: int, dtype: Dtype) -> int:
     """Bytes transitorios de la pérdida por bloques: constantes, no crecen con el micro-batch.
 
-    Logits y softmax fp32 de un bloque (8·chunk_rows·V) y el gradiente fp32 de la salida (4·V·E). Al
-    multiplicarlo por el gradiente que llega (fp32), o al sumarle un bloque (16 bits), hay otro
-    igual; en 16 bits existe además el gradiente de los logits, ya redondeado.
+    Logits y softmax fp32 de un bloque (8·chunk_rows·V; en CPU comparten sitio: la mitad) y el
+    gradiente fp32 de la salida (4·V·E). En 16 bits hay otro igual al sumarle un bloque, y además el
+    gradiente de los logits, ya redondeado.
     """
     chunk = chunk_rows * model.vocab_size
     table = 4 * model.vocab_size * model.d_model
     if dtype == "fp32":
-        return table + max(8 * chunk, table)
+        return table + 8 * chunk
     return (8 + _BYTES[dtype]) * chunk + 2 * table

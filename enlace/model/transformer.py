@@ -157,8 +157,8 @@ class Transformer(nn.Module):
         self._check_ids(ids_BT, start)
         end = start + ids_BT.shape[1]
         cos_TD, sin_TD = self.rope_cos[start:end], self.rope_sin[start:end]
-        mask_B1TS = self._mask(ids_BT, cache)
         x_BTE = F.dropout(self.tok_emb(ids_BT), self.config.dropout, self.training)
+        mask_B1TS = self._mask(ids_BT, cache)
         recompute = self.recompute_blocks and self.training and torch.is_grad_enabled()
         for block in self.blocks:
             if cache is not None:

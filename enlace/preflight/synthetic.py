@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from enlace.config.documents import SEPARATOR_ID
 from enlace.config.schema import Config
 from enlace.data.streams import Batch
 from enlace.errors import CheckpointError
@@ -19,7 +20,6 @@ _MANDELBROT_SHIFT = 2.7
 """Desplazamiento clásico del rango (Mandelbrot, 1953) que aplana las palabras más frecuentes."""
 _DOCUMENT_TOKENS = 512
 """Longitud media de los documentos inventados; solo decide cada cuánto aparece el separador."""
-_SEPARATOR = 0
 
 
 def synthetic_batch(config: Config, rows: int, step: int) -> Batch:
@@ -36,7 +36,7 @@ def synthetic_batch(config: Config, rows: int, step: int) -> Batch:
     generator = np.random.default_rng([config.train.seed, step])
     shape = (rows, config.model.seq_len + 1)
     ids = 1 + np.searchsorted(_cumulative(config.model.vocab_size - 1), generator.random(shape))
-    ids[generator.random(shape) < 1 / _DOCUMENT_TOKENS] = _SEPARATOR
+    ids[generator.random(shape) < 1 / _DOCUMENT_TOKENS] = SEPARATOR_ID
     tokens = torch.from_numpy(ids)
     return Batch(tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous())
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from pydantic import ValidationError
 
+from enlace.config.documents import kernel_for_mask
 from enlace.config.schema import Config
 from enlace.errors import CheckpointError
 from enlace.files import (
@@ -122,7 +123,8 @@ def load_model(
         device: dispositivo de los pesos.
 
     Raises:
-        CheckpointError: algo falta, está dañado o no casa con la configuración.
+        CheckpointError: algo falta, está dañado o no casa con la configuración, o ese núcleo no
+            admite la máscara de documentos con la que se entrenó.
     """
     manifest = read_manifest(path)
     try:
@@ -131,7 +133,16 @@ def load_model(
         raise CheckpointError(f"{path / CONFIG} no es una configuración válida: {error}") from error
     if config.identity() != manifest.get("identity"):
         raise CheckpointError(f"{path / CONFIG} no es la configuración que dice {MANIFEST}")
-    model = Transformer(config.model, sdpa_backend, config.hardware.loss_chunk_rows)
+    mask = config.data.document_mask
+    kernel = kernel_for_mask(torch.device(device).type, sdpa_backend)
+    if mask != "none" and kernel is not None:
+        raise CheckpointError(
+            f"el modelo de {path} se entrenó con data.document_mask = {mask} y la atención "
+            f"{sdpa_backend} no admite máscara en {device}; pon hardware.sdpa_backend: {kernel}"
+        )
+    model = Transformer(
+        config.model, sdpa_backend, config.hardware.loss_chunk_rows, document_mask=mask
+    )
     load_model_tensors(model, read_tensors(path / MODEL), path / MODEL)
     return model.to(device).eval(), config
 

@@ -86,6 +86,7 @@ def build_training(config: Config, backend: Backend) -> Training:
         backend.sdpa_backend,
         hardware.loss_chunk_rows,
         hardware.activation_checkpointing,
+        config.data.document_mask,
     )
     model.to(backend.device).train()
     if hardware.compile:

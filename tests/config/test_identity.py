@@ -122,6 +122,7 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "data.source": ({}, "data/raw"),
     "data.format": (BPE, "chat"),
     "data.on_bad_bytes": ({}, "fail"),
+    "data.document_mask": ({}, "block"),
     "data.tokenizer.kind": ({}, None),
     "data.include": ({}, ["*.txt"]),
     "data.evaluation.prompts": ({}, ["Otra cosa"]),
@@ -172,10 +173,10 @@ def test_la_lista_de_claves_operativas_no_nombra_nada_inexistente() -> None:
 def test_identidad_dorada() -> None:
     # Si cambia, ningún checkpoint anterior se reanuda: solo puede moverla una decisión escrita.
     assert make_config().identity() == (
-        "6026411954e25580a1959668d3b0f7dd3ec2a5c065e4dea52ae83f6f80af5ffe"
+        "f744f03bfd1c6f3372c805a766ea587c3896c505761ec80022167c4a044cf9c0"
     )
     assert make_config().fingerprint() == (
-        "4b5216df38059768a6c035c70eac454f6083fc2e3c287b5d70678c14035bda68"
+        "1583732190796e2f69edd2ceaa17b07cf1407d2409c41797ef6478594076e2c3"
     )
 
 

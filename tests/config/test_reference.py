@@ -13,6 +13,7 @@ from tests.support import make_config, tiny_values
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
+_MASKED = {"hardware.device": "cuda", "data.document_mask": "block"}
 COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
     "es divisible entre `model.n_head`": [{"model.d_model": 34}, {"model.d_model": 36}],
     "es divisible entre `model.n_kv_head`": [{"model.n_kv_head": 3}],
@@ -32,6 +33,9 @@ COUNTEREXAMPLES: dict[str, list[dict[str, Any]]] = {
     "Con `hardware.device: cpu`": [{"hardware.sdpa_backend": "mem_efficient"}],
     "`hardware.preflight.min_activation_bits`": [{"hardware.preflight.warn_activation_bits": 0.5}],
     "`hardware.preflight.max_skip_rate`": [{"hardware.preflight.warn_skip_rate": 0.02}],
+    "Con `hardware.device: cuda`": [
+        {**_MASKED, "hardware.sdpa_backend": kernel} for kernel in ("flash", "cudnn", "math")
+    ],
     "Con `data.tokenizer.kind: byte`": [{"model.vocab_size": 300}, {"data.format": "chat"}],
     "Con `data.tokenizer.kind: bpe`": [
         {"data.tokenizer.kind": "bpe", "model.vocab_size": 272},

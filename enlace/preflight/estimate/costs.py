@@ -57,7 +57,8 @@ def operation_cost(
     moved = sum(map(tensor_bytes, inputs)) + _written(func, args, kwargs, outputs)
     if name in _ATTENTION:
         is_backward = _ATTENTION[name] != 1
-        flops = attention_flops(args[1] if is_backward else args[0])
+        masked = kwargs.get("attn_mask") is not None
+        flops = attention_flops(args[1] if is_backward else args[0], masked)
         return Cost("attention", int(flops * _ATTENTION[name]), moved)
     if name in _PRODUCTS:
         left, right = [tensor for tensor in args if isinstance(tensor, Tensor)][-2:]
@@ -67,9 +68,12 @@ def operation_cost(
     return Cost("pointwise", 0, moved)
 
 
-def attention_flops(q_BHTD: Tensor) -> int:
-    """FLOP hacia delante de la atención causal: los dos productos T×T, a la mitad: 2·B·H·T²·D."""
-    return 2 * q_BHTD.numel() * q_BHTD.shape[-2]
+def attention_flops(q_BHTD: Tensor, masked: bool) -> int:
+    """FLOP hacia delante de los dos productos T×T: 4·B·H·T²·D, o la mitad si es causal.
+
+    Con una máscara el núcleo no sabe qué bloques están vacíos y los hace todos.
+    """
+    return (4 if masked else 2) * q_BHTD.numel() * q_BHTD.shape[-2]
 
 
 def tensor_bytes(tensor: Tensor) -> int:

@@ -4,8 +4,8 @@ torch no sabe trazar un paso para una tarjeta que no está: sin los binarios de 
 y la atención, y con ellos falla la pasada hacia atrás. Se traza por tanto en CPU, y donde las dos
 difieren `StepLens` pone lo de CUDA:
 
-- RMSNorm es un solo núcleo, que guarda la entrada y 1/rms (`_fused_rms_norm`); en CPU son siete
-  operaciones con sus intermedios;
+- RMSNorm es un solo núcleo, que guarda la entrada y 1/rms (`_fused_rms_norm`); en CPU guarda lo
+  mismo, pero son varias operaciones;
 - la atención es la del perfil, con su logsumexp, y no la de CPU; su pasada hacia atrás pide por
   dentro un acumulador fp32 del tamaño de las consultas y, en flash con GQA, los gradientes de
   claves y valores sin agrupar (`mha_bwd` de FlashAttention-2);
@@ -64,7 +64,7 @@ class StepLens(TorchFunctionMode):
             if func is F.rms_norm:
                 return self._rms_norm(args[0], kwargs.get("weight", args[2:3] and args[2]))
             if func is F.scaled_dot_product_attention:
-                return self._attention(*args[:3])
+                return self._attention(args[0], args[1], args[2], kwargs.get("attn_mask"))
             if func is torch.mm and "out_dtype" in kwargs:
                 return self._mixed_mm(*args)
             if func is torch.Tensor.to and args[0].dtype == torch.int64:
@@ -87,8 +87,12 @@ class StepLens(TorchFunctionMode):
         y: Tensor = _FusedRMSNorm.apply(x, weight, self._recorder)
         return y
 
-    def _attention(self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor) -> Tensor:
-        y: Tensor = _FusedAttention.apply(q_BHTD, k_BKTD, v_BKTD, self._kernel, self._recorder)
+    def _attention(
+        self, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, mask_B1TT: Tensor | None
+    ) -> Tensor:
+        y: Tensor = _FusedAttention.apply(
+            q_BHTD, k_BKTD, v_BKTD, mask_B1TT, self._kernel, self._recorder
+        )
         return y
 
     def _mixed_mm(self, left: Tensor, right: Tensor) -> Tensor:
@@ -122,33 +126,50 @@ class _FusedRMSNorm(torch.autograd.Function):
 
 
 class _FusedAttention(torch.autograd.Function):
-    """Los núcleos mem_efficient, flash y cuDNN: guardan entradas, salida y logsumexp fp32."""
+    """Los núcleos mem_efficient, flash y cuDNN: guardan entradas, salida y logsumexp fp32.
+
+    La máscara de documentos, si la hay, también se guarda, pero es la misma para todas las capas;
+    cada cabeza la lee entera.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, q_BHTD: Tensor, k_BKTD: Tensor, v_BKTD: Tensor, kernel: str, recorder: Recorder
+        ctx: Any,
+        q_BHTD: Tensor,
+        k_BKTD: Tensor,
+        v_BKTD: Tensor,
+        mask_B1TT: Tensor | None,
+        kernel: str,
+        recorder: Recorder,
     ) -> Tensor:
         batch, heads, length, width = q_BHTD.shape
         # La salida sale ordenada como (B, T, H, D): juntar las cabezas no la copia.
         out_BHTD = q_BHTD.new_empty((batch, length, heads, width)).transpose(1, 2)
         lse_BHT = q_BHTD.new_empty((batch, heads, length), dtype=torch.float32)
-        ctx.save_for_backward(q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT)
+        ctx.save_for_backward(q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT, mask_B1TT)
         ctx.kernel, ctx.recorder = kernel, recorder
         moved = sum(map(tensor_bytes, (q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT)))
-        recorder.work(Cost("attention", attention_flops(q_BHTD), moved))
+        moved += _mask_bytes(mask_B1TT, heads)
+        flops = attention_flops(q_BHTD, mask_B1TT is not None)
+        recorder.work(Cost("attention", flops, moved))
         return out_BHTD
 
     @staticmethod
-    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT = ctx.saved_tensors
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        q_BHTD, k_BKTD, v_BKTD, out_BHTD, lse_BHT, mask_B1TT = ctx.saved_tensors
         gradients = [_like(tensor) for tensor in (q_BHTD, k_BKTD, v_BKTD)]
         ctx.recorder.transient(q_BHTD.numel() * _FP32 + tensor_bytes(lse_BHT))
         if k_BKTD.shape[1] != q_BHTD.shape[1]:
             ctx.recorder.transient(2 * tensor_bytes(q_BHTD))
         tensors = (q_BHTD, k_BKTD, v_BKTD, out_BHTD, dout, *gradients)
-        flops = int(_BACKWARD_OVER_FORWARD * attention_flops(q_BHTD))
-        ctx.recorder.work(Cost("attention", flops, sum(map(tensor_bytes, tensors))))
-        return gradients[0], gradients[1], gradients[2], None, None
+        moved = sum(map(tensor_bytes, tensors)) + _mask_bytes(mask_B1TT, q_BHTD.shape[1])
+        flops = int(_BACKWARD_OVER_FORWARD * attention_flops(q_BHTD, mask_B1TT is not None))
+        ctx.recorder.work(Cost("attention", flops, moved))
+        return gradients[0], gradients[1], gradients[2], None, None, None
+
+
+def _mask_bytes(mask_B1TT: Tensor | None, heads: int) -> int:
+    return 0 if mask_B1TT is None else heads * tensor_bytes(mask_B1TT)
 
 
 def _like(x_BHTD: Tensor) -> Tensor:
