@@ -12,6 +12,8 @@ from pydantic import Field
 from enlace.config.fields import CountOrZero, Name, Positive, PositiveOrZero, Section
 
 GgufType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"]
+License = Annotated[str, Field(pattern=r"^([a-z0-9][a-z0-9._-]*)?$")]
+"""Va en la cabecera de la ficha y en el GGUF: sin espacios ni signos que signifiquen otra cosa."""
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -26,8 +28,8 @@ class ExportConfig(Section):
     gguf: Annotated[tuple[GgufType, ...], Field(strict=False)] = Field(
         description="formatos GGUF; el primero es el del Modelfile"
     )
-    license: str = Field(
-        description="licencia del modelo (identificador SPDX); vacía si no se declara"
+    license: License = Field(
+        description="licencia del modelo, como cc-by-4.0; vacía si no se declara"
     )
     temperature: PositiveOrZero = Field(
         description="temperatura propuesta; con 0, la opción más probable"

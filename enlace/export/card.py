@@ -101,7 +101,7 @@ def model_card(
 def _front_matter(settings: ExportConfig) -> str:
     lines = ["language: es", "library_name: transformers", "pipeline_tag: text-generation"]
     if settings.license:
-        lines.append(f"license: {settings.license.lower()}")
+        lines.append(f"license: {settings.license}")
     return "\n".join(["---", *lines, "---", ""])
 
 

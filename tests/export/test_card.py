@@ -30,7 +30,7 @@ def test_un_modelo_solo_preentrenado_no_promete_conversar(tmp_path: Path) -> Non
 
 def test_la_ficha_cuenta_licencias_medidas_y_linaje(tmp_path: Path) -> None:
     source = random_source(data__format="chat")
-    text = _card(source, tmp_path, Facts(CORPUS, METRICS), "CC-BY-4.0")
+    text = _card(source, tmp_path, Facts(CORPUS, METRICS), "cc-by-4.0")
     assert text.startswith("---\nlanguage: es\n")
     assert "license: cc-by-4.0" in text
     assert "**Conversa en español.**" in text

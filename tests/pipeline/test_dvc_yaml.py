@@ -50,7 +50,7 @@ def test_cada_etapa_se_describe_y_se_ejecuta_con_exec(name: str) -> None:
 
 
 def test_el_orden_pone_el_preflight_antes_que_el_corpus() -> None:
-    assert list(STAGES) == [*["preflight", "corpus", "tokenize", "pretrain", "evaluate", "export"]]
+    assert list(STAGES) == ["preflight", "corpus", "tokenize", "pretrain", "evaluate", "export"]
     assert _names(STAGES["pretrain"]["deps"])[0] == str(paths.VERDICT)
 
 
