@@ -7,9 +7,9 @@ cada una necesita. Aquí se guarda lo mínimo y el resto se vuelve a calcular al
 - RoPE no guarda nada: la inversa de un giro es el giro contrario;
 - silu(a)·b guarda a y b, pero no silu(a).
 
-Son las mismas fórmulas que las de torch, salvo el orden del redondeo. Al compilar no hacen falta:
-el compilador funde las operaciones sueltas y decide él qué guardar, así que quien las llama usa
-entonces las de torch.
+Son las mismas fórmulas que las de torch, salvo el orden del redondeo. Al compilar se usan las
+operaciones sueltas, que el compilador funde y de las que decide él qué guardar; y en CUDA, el
+RMSNorm de torch, que ya es un solo núcleo y guarda lo mismo que este.
 
 Letras de forma: B secuencias, H cabezas, T tokens, D head_dim, E la dimensión que se normaliza.
 """
@@ -24,22 +24,30 @@ from torch.nn import functional as F  # noqa: N812
 
 def rms_norm(x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
     """De x (..., E) a x / √(media(x²) + eps) · peso, sobre la última dimensión y en su dtype."""
+    if x.is_cuda or torch.compiler.is_compiling():
+        return F.rms_norm(x, weight_E.shape, weight_E, eps)
     y: Tensor = _RMSNorm.apply(x, weight_E, eps)
     return y
 
 
 def rotate(x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor, dtype: torch.dtype) -> Tensor:
-    """Gira cada par (i, i + D/2) de x (B, H, T, D): calcula en fp32 y devuelve `dtype`.
+    """Gira cada par (i, i + D/2) de x (B, H, T, D): calcula en el dtype de las tablas (T, D).
 
-    Las dos mitades de cada fila de `sin_TD` deben ser iguales. Con entradas en fp64 calcula en
-    fp64.
+    Devuelve `dtype`. Las dos mitades de cada fila de `sin_TD` deben ser iguales.
     """
+    if torch.compiler.is_compiling():
+        x = x_BHTD.to(cos_TD.dtype)
+        first, second = x.chunk(2, dim=-1)
+        return (x * cos_TD + torch.cat((-second, first), dim=-1) * sin_TD).to(dtype)
     y_BHTD: Tensor = _Rotate.apply(x_BHTD, cos_TD, sin_TD, dtype)
     return y_BHTD
 
 
 def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) · up, elemento a elemento, en su dtype."""
+    if torch.compiler.is_compiling():
+        plain: Tensor = F.silu(gate) * up
+        return plain
     y: Tensor = _GatedSilu.apply(gate, up)
     return y
 
@@ -104,7 +112,7 @@ class _GatedSilu(torch.autograd.Function):
 
 
 def _turned(x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor, direction: int) -> Tensor:
-    """El giro, o con `direction` = −1 el contrario, en el dtype de las tablas o mayor."""
+    """El giro, o con `direction` = −1 el contrario, en el dtype de las tablas."""
     y_BHTD = x_BHTD * cos_TD
     x = x_BHTD.to(y_BHTD.dtype)
     half = x.shape[-1] // 2

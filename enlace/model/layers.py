@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from enlace.config.schema import ModelConfig
 from enlace.model.cache import KVCache
+from enlace.model.functions import gated_silu, rms_norm, rotate
 
 
 def build_rope_cache(seq_len: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -28,11 +29,14 @@ def build_rope_cache(seq_len: int, head_dim: int, theta: float) -> tuple[Tensor,
     return angles_TD.cos(), angles_TD.sin()
 
 
-def apply_rope(x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor) -> Tensor:
-    """Gira cada par (i, i + D/2) de x (B, H, T, D); calcula en fp32 y devuelve el dtype de x."""
-    x = x_BHTD.float()
-    first, second = x.chunk(2, dim=-1)
-    return (x * cos_TD + torch.cat((-second, first), dim=-1) * sin_TD).to(x_BHTD.dtype)
+def apply_rope(
+    x_BHTD: Tensor, cos_TD: Tensor, sin_TD: Tensor, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Gira cada par (i, i + D/2) de x (B, H, T, D); calcula en fp32 y devuelve `dtype`, o el de x.
+
+    Las tablas son filas de `build_rope_cache`.
+    """
+    return rotate(x_BHTD, cos_TD, sin_TD, dtype or x_BHTD.dtype)
 
 
 def compute_dtype(device_type: str) -> torch.dtype:
@@ -70,7 +74,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """De (..., width) en cualquier precisión a (..., width) en fp32."""
-        return F.rms_norm(x.float(), self.weight.shape, self.weight, self.eps)
+        return rms_norm(x.float(), self.weight, self.eps)
 
 
 class Attention(nn.Module):
@@ -107,8 +111,8 @@ class Attention(nn.Module):
         v_BKTD = self.wv(x_BTE).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        q_BHTD = apply_rope(q.transpose(1, 2), cos_TD, sin_TD).to(v_BKTD.dtype)
-        k_BKTD = apply_rope(k.transpose(1, 2), cos_TD, sin_TD).to(v_BKTD.dtype)
+        q_BHTD = apply_rope(q.transpose(1, 2), cos_TD, sin_TD, v_BKTD.dtype)
+        k_BKTD = apply_rope(k.transpose(1, 2), cos_TD, sin_TD, v_BKTD.dtype)
         if cache is not None:
             k_BKTD, v_BKTD = cache.extend(self.layer, k_BKTD, v_BKTD)
         # Un solo token nuevo ve todo el pasado: no hay nada que enmascarar. Sin caché no se mira la
@@ -151,7 +155,7 @@ class SwiGLU(nn.Module):
 
     def forward(self, x_BTE: Tensor) -> Tensor:
         """De (B, T, E) a (B, T, E), en el dtype de x."""
-        y_BTE: Tensor = self.w_down(F.silu(self.w_gate(x_BTE)) * self.w_up(x_BTE))
+        y_BTE: Tensor = self.w_down(gated_silu(self.w_gate(x_BTE), self.w_up(x_BTE)))
         return y_BTE
 
 

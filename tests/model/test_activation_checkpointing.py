@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -21,7 +20,7 @@ from enlace.model.layers import Block
 from enlace.model.transformer import Transformer
 from enlace.train.trainer import build_training, train_step
 from tests.model.models import random_ids
-from tests.model.test_cost import TINY_50M, FusedNorm
+from tests.model.test_cost import TINY_50M
 from tests.support import make_config, tiny_values
 from tests.train.streams import PeriodicStream
 
@@ -148,9 +147,8 @@ class _LiveBytes(TorchDispatchMode):
         self.live -= size
 
 
-def _memory(mode: Checkpointing, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> list[int]:
+def _memory(mode: Checkpointing, **changes: Any) -> list[int]:
     """Bytes vivos al acabar la pasada hacia delante, y el pico de la pasada hacia atrás."""
-    monkeypatch.setattr(F, "rms_norm", lambda x, _, weight, eps: FusedNorm.apply(x, weight, eps))
     model = _model(mode, **changes)
     ids = random_ids(rows=4, length=model.config.seq_len, vocab=model.config.vocab_size)
     for parameter in model.parameters():
@@ -162,9 +160,9 @@ def _memory(mode: Checkpointing, monkeypatch: pytest.MonkeyPatch, **changes: Any
     return [forward, tracker.peak]
 
 
-def test_la_memoria_baja_lo_que_dice_la_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_la_memoria_baja_lo_que_dice_la_formula() -> None:
     size: dict[str, Any] = {"n_layer": 6, "d_model": 64, "seq_len": 64, "vocab_size": 64}
-    measured = {mode: _memory(mode, monkeypatch, **size) for mode in MODES}
+    measured = {mode: _memory(mode, **size) for mode in MODES}
     config = _model("none", **size).config
     rows = 4 * config.seq_len
     for heavy, light in pairwise(MODES):

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.nn import functional as F  # noqa: N812
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -106,21 +105,6 @@ def test_flops_contra_el_contador_de_torch(tie_embeddings: bool) -> None:
     assert cost.flops_per_token(config) == counted - causal_half + uncounted
 
 
-class FusedNorm(torch.autograd.Function):
-    """Como el RMSNorm fusionado de CUDA: guarda la entrada y 1/rms, y nada más."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        rstd = (x.square().mean(-1, keepdim=True) + eps).rsqrt()
-        ctx.save_for_backward(x, rstd, weight)
-        return x * rstd * weight
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
-        x, _, weight = ctx.saved_tensors
-        return torch.zeros_like(x), torch.zeros_like(weight), None
-
-
 def _saved_bytes(model: nn.Module, ids: Tensor, dtype: str) -> int:
     """Bytes de los tensores distintos que autograd guarda, sin pesos, sus copias ni las tablas."""
     shared = {tensor.untyped_storage().data_ptr() for tensor in model.state_dict().values()}
@@ -148,16 +132,12 @@ def _saved_bytes(model: nn.Module, ids: Tensor, dtype: str) -> int:
 @pytest.mark.parametrize("expand_kv", [True, False])
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_activaciones_contra_lo_que_guarda_autograd(
-    dtype: cost.Dtype, expand_kv: bool, qk_norm: bool, monkeypatch: pytest.MonkeyPatch
+    dtype: cost.Dtype, expand_kv: bool, qk_norm: bool
 ) -> None:
-    monkeypatch.setattr(
-        F, "rms_norm", lambda x, shape, weight, eps: FusedNorm.apply(x, weight, eps)
-    )
     config = _config(d_model=64, n_layer=3, n_kv_head=1, qk_norm=qk_norm)
     model = Transformer(config, "mem_efficient" if expand_kv else "flash")
     ids = torch.zeros(3, config.seq_len, dtype=torch.int64)
     measured = _saved_bytes(model, ids, dtype)
-    # En fp32 la pérdida guarda sus gradientes ya formados en lugar de sus entradas.
     expected = cost.activation_bytes(config, 3, dtype, expand_kv=expand_kv)
     assert abs(measured / expected - 1) < 0.05
 
@@ -165,8 +145,8 @@ def test_activaciones_contra_lo_que_guarda_autograd(
 def test_activaciones_lineales_en_el_micro_batch_y_menores_sin_expandir() -> None:
     one = cost.activation_bytes(TINY_50M, 1, "fp16", expand_kv=True)
     assert cost.activation_bytes(TINY_50M, 4, "fp16", expand_kv=True) == 4 * one
-    # 24.1 KB por token y capa con mem_efficient, en fp16.
-    assert 23_500 < cost.layer_activation_bytes(TINY_50M, "fp16", expand_kv=True) < 24_500
+    # 21.3 KB por token y capa con mem_efficient, en fp16.
+    assert 20_700 < cost.layer_activation_bytes(TINY_50M, "fp16", expand_kv=True) < 21_700
     saved = cost.layer_activation_bytes(TINY_50M, "fp16", True)
     saved -= cost.layer_activation_bytes(TINY_50M, "fp16", False)
     assert saved == 1536

@@ -113,7 +113,7 @@ def test_solo_se_guardan_las_entradas(name: str, extra: int) -> None:
 
 def test_cada_gradiente_solo_si_se_pide() -> None:
     x, weight = _inputs([(4, 8), (8,)])
-    full = _results(lambda *both: rms_norm(*both, EPS), [x, weight])
+    full = _results(lambda x, weight: rms_norm(x, weight, EPS), [x, weight])
     only_x = torch.autograd.grad(rms_norm(x, weight.detach(), EPS).sum(), x)
     only_weight = torch.autograd.grad(rms_norm(x.detach(), weight, EPS).sum(), weight)
     both = torch.autograd.grad(rms_norm(x, weight, EPS).sum(), (x, weight))
