@@ -57,8 +57,8 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_E: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        rstd = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        rstd: Tensor = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
         ctx.save_for_backward(x, weight_E, rstd)
         return (x * rstd).mul_(weight_E)
 
