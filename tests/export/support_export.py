@@ -40,8 +40,9 @@ def small_tokenizer() -> TextTokenizer:
     return TextTokenizer(train_bpe([*texts, *(text.upper() for text in texts)], VOCABULARY, 2))
 
 
+@cache
 def random_source(**changes: Any) -> Source:
-    """Un modelo al azar, con logits de tamaño corriente, sin pasar por el disco."""
+    """Un modelo al azar, con logits de tamaño corriente; el mismo para los mismos cambios."""
     config = make_config(SHAPE | {key.replace("__", "."): value for key, value in changes.items()})
     torch.manual_seed(11)
     model = Transformer(config.model, "math").eval()

@@ -41,6 +41,7 @@ def test_la_ficha_cuenta_licencias_medidas_y_linaje(tmp_path: Path) -> None:
     assert source.manifest["identity"] in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chats", [True, False])
 def test_el_ejemplo_de_python_de_la_ficha_funciona(chats: bool, tmp_path: Path) -> None:
     text = _card(random_source(data__format="chat" if chats else "text"), tmp_path)
