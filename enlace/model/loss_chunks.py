@@ -12,8 +12,6 @@ from torch import Tensor
 
 IGNORED = -100
 """Objetivo que no cuenta: ni en la suma, ni en el número de tokens, ni en el gradiente."""
-_CACHED_BYTES = 2 << 20
-"""Lo que se recorre de una vez en CPU: cabe en la caché compartida de cualquiera de hoy."""
 _SMALLEST_SLOPE = 1e-6
 """El menor 1 + 2ζs por el que se divide."""
 
@@ -60,8 +58,7 @@ class Rows:
 class Head:
     """La capa de salida por bloques, con tampones de (R, V) que se reutilizan.
 
-    En CPU el softmax se escribe sobre los logits, y de pocas en pocas filas: así lo que dejó una
-    pasada sigue en la caché para la siguiente.
+    En CPU el softmax se escribe sobre los logits.
     """
 
     def __init__(self, hidden_NE: Tensor, weight_VE: Tensor, chunk_rows: int) -> None:
@@ -72,12 +69,12 @@ class Head:
         self._logits_RV = None if _has_mixed_mm(hidden_NE) else self._buffer(torch.float32)
         self._softmax_RV = self._buffer(torch.float32) if hidden_NE.is_cuda else None
         self._rounded_RV: Tensor | None = None
-        fits = max(1, _CACHED_BYTES // (4 * weight_VE.shape[0]))
-        self._block_rows = chunk_rows if hidden_NE.is_cuda else fits
 
     def chunks(self) -> Iterator[slice]:
         """Los bloques de filas, en orden; el último puede ser más corto."""
-        return _slices(self.hidden_NE.shape[0], self.chunk_rows)
+        rows = self.hidden_NE.shape[0]
+        for start in range(0, rows, self.chunk_rows):
+            yield slice(start, min(start + self.chunk_rows, rows))
 
     def logits(self, chunk: slice) -> Tensor:
         """Los logits (R, V) de un bloque, en fp32."""
@@ -87,18 +84,17 @@ class Head:
 
     def softmax(self, logits_RV: Tensor, lse_R: Tensor | None = None) -> Tensor:
         """El softmax (R, V) de un bloque, en fp32; escribe en `lse_R` su logsumexp."""
-        rows = logits_RV.shape[0]
-        out_RV = logits_RV if self._softmax_RV is None else self._softmax_RV[:rows]
-        for part in _slices(rows, self._block_rows):
-            if lse_R is None:
-                torch.softmax(logits_RV[part], 1, out=out_RV[part])
-                continue
-            highest = logits_RV[part].amax(1)
-            softmax = torch.softmax(logits_RV[part], 1, out=out_RV[part])
-            # softmax vale 1/Σexp(l − máx) en el máximo, nunca menos de 1/V: de ahí sale el
-            # logsumexp sin otra pasada de exponenciales.
-            lse_R[part] = highest - softmax.amax(1).log_()
-        return out_RV
+        out_RV = logits_RV
+        if self._softmax_RV is not None:
+            out_RV = self._softmax_RV[: logits_RV.shape[0]]
+        if lse_R is None:
+            return torch.softmax(logits_RV, 1, out=out_RV)
+        highest_R = logits_RV.amax(1)
+        softmax_RV = torch.softmax(logits_RV, 1, out=out_RV)
+        # softmax vale 1/Σexp(l − máx) en el máximo, nunca menos de 1/V: de ahí sale el logsumexp
+        # sin otra pasada de exponenciales.
+        torch.sub(highest_R, softmax_RV.amax(1).log_(), out=lse_R)
+        return softmax_RV
 
     def rounded(self, softmax_RV: Tensor) -> Tensor:
         """Dónde escribir el gradiente de los logits, en el dtype de `hidden`."""
@@ -142,11 +138,6 @@ class Gradients:
     def result(self) -> tuple[Tensor | None, Tensor | None]:
         """Los dos gradientes; None donde no se pidió."""
         return self._hidden, self._weight
-
-
-def _slices(rows: int, size: int) -> Iterator[slice]:
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))
 
 
 def _has_mixed_mm(tensor: Tensor) -> bool:

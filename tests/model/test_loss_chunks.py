@@ -16,7 +16,6 @@ ROWS, WIDTH = 50, 8
 
 @pytest.mark.parametrize("vocab", [53, 1 << 15])
 def test_el_softmax_en_el_sitio_es_el_de_torch_bit_a_bit(vocab: int) -> None:
-    """Con el vocabulario grande, un bloque son varias tandas de filas y la última, más corta."""
     hidden, weight = _drawn(ROWS, WIDTH), _drawn(vocab, WIDTH)
     head = Head(hidden, weight, 40)
     chunk = next(head.chunks())
