@@ -108,7 +108,7 @@ def _note(text: str, where: str, needed: dict[str, str], stored: dict[str, Path]
 
 def _sources(root: Path, gone: Collection[Path]) -> Iterator[tuple[str, str]]:
     """(texto, de dónde es) de todo lo que puede nombrar a un padre."""
-    yield _read(root / PARAMS_FILE), PARAMS_FILE
+    yield _read(root / PARAMS_FILE), str(PARAMS_FILE)
     for path in sorted(root.glob(f".dvc/tmp/exps/*/{PARAMS_FILE}")):
         yield _read(path), f"un experimento en marcha ({path.parent.name})"
     yield _committed(root), f"un {PARAMS_FILE} guardado en git"
@@ -150,7 +150,7 @@ def _committed(root: Path) -> str:
     queues = [name for name in names if name.startswith(_QUEUES)]
     entries = _git(root, "rev-list", "--walk-reflogs", *queues).split() if queues else []
     refs = [*names, *entries]
-    return _git(root, "grep", "-h", "init_sha256", *refs, "--", PARAMS_FILE) if refs else ""
+    return _git(root, "grep", "-h", "init_sha256", *refs, "--", str(PARAMS_FILE)) if refs else ""
 
 
 def _git(root: Path, *arguments: str) -> str:
