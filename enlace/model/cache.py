@@ -47,3 +47,7 @@ class KVCache:
     def advance(self, tokens: int) -> None:
         """Da por escritas `tokens` posiciones, una vez que todas las capas las han añadido."""
         self.length += tokens
+
+    def rewind(self, tokens: int) -> None:
+        """Se queda con las primeras `tokens` posiciones."""
+        self.length = min(self.length, tokens)

@@ -39,6 +39,7 @@ from enlace.model.layers import (
     recomputed,
 )
 from enlace.model.loss import LossSums, linear_cross_entropy
+from enlace.model.sampling import Sampling
 
 __all__ = ["Transformer", "apply_rope", "build_rope_cache", "expands_kv"]
 
@@ -209,18 +210,16 @@ class Transformer(nn.Module):
         temperature: float = 1.0,
         top_k: int | None = 0,
         *,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
         stop_ids: Sequence[int] = (),
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """El prompt seguido de los ids generados: ver `enlace.model.generation.stream_ids`."""
+        sampling = Sampling(temperature, top_k or 0, top_p, min_p, repetition_penalty)
         return generate(
-            self,
-            ids_BT,
-            max_new_tokens,
-            temperature,
-            top_k or 0,
-            stop_ids=stop_ids,
-            generator=generator,
+            self, ids_BT, max_new_tokens, sampling, stop_ids=stop_ids, generator=generator
         )
 
     def num_parameters(self) -> int:
