@@ -173,7 +173,7 @@ class DataConfig(Section):
     tokenizer: TokenizerConfig = Field(description="tokenizador")
     shard_tokens: Count = Field(description="tokens por fichero de shard")
     document_mask: DocumentMask = Field(
-        description="si la atención no sale del documento (block) o cruza los de su ventana (none)"
+        description="si la atención se queda en su documento o cruza los de su ventana"
     )
     workers: Annotated[int, Field(ge=0, le=1024)] = Field(
         description="procesos que limpian e hilos que codifican; con 0, uno por núcleo"

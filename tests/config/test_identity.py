@@ -133,6 +133,7 @@ OTHER: dict[str, tuple[dict[str, Any], Any]] = {
     "data.contamination.action": ({}, "remove"),
     "data.contamination.include": ({}, ["evaluacion/*.txt"]),
     "export.gguf": ({}, ["q8_0"]),
+    "export.license": ({}, "cc0-1.0"),
 }
 LEAVES = [key for key, _ in leaves(tiny_values())]
 
