@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import pytest
+
+from enlace.config.schema import Config
+from enlace.preflight.estimate import affine, capacity
+from enlace.preflight.estimate.recorder import Trace
 from enlace.preflight.health import (
     ActivationPeak,
     Health,
@@ -120,3 +125,24 @@ def health(**changes: Any) -> Health:
         "scaling": scaling(),
     }
     return Health.model_validate(values | changes)
+
+
+def remember_traces(monkeypatch: pytest.MonkeyPatch, known: dict[str, Trace]) -> None:
+    """Traza una sola vez lo que da la misma traza, que es casi todo lo que tarda una estimación.
+
+    Ni la memoria del perfil, ni la tarjeta, ni la duración del run cambian una traza.
+    """
+    trace = capacity.trace_training
+
+    def traced(config: Config) -> Trace:
+        hardware = config.hardware.model_dump(
+            exclude={"name", "memory_gib", "memory_margin", "compile", "threads", "preflight"}
+        )
+        train = config.train.model_dump(exclude={"steps", "save_every", "keep_every"})
+        key = f"{hardware} {train} {config.model} {config.data.document_mask}"
+        if key not in known:
+            known[key] = trace(config)
+        return known[key]
+
+    for module in (affine, capacity):
+        monkeypatch.setattr(module, "trace_training", traced)

@@ -10,7 +10,9 @@ from enlace.config.schema import Config
 from enlace.preflight.disk import most_steps
 from enlace.preflight.estimate.capacity import CUDA_CONTEXT, GIB, estimate_memory
 from enlace.preflight.estimate.estimate import estimate
+from enlace.preflight.estimate.recorder import Trace
 from enlace.preflight.estimate.remedy import change_text, smallest_change
+from tests.preflight.support_preflight import remember_traces
 from tests.support import make_config
 
 DISK = 1 << 40
@@ -74,51 +76,61 @@ def test_solo_se_aconsejan_micro_batches_que_reparten_el_paso() -> None:
     assert found.hardware.micro_batch == 5
 
 
-def between(config: Config, other: dict[str, Any], changes: dict[str, Any]) -> float:
-    """Los GiB con los que `config` no cabe y lo mismo con `other` sí."""
-    peaks = [
-        estimate_memory(each, None)[0].peak_bytes for each in (config, make_config(changes | other))
-    ]
-    assert peaks[1] < peaks[0]
-    context = CUDA_CONTEXT if config.hardware.device == "cuda" else 0
-    return (sum(peaks) / 2 + context) / GIB
+@pytest.fixture(scope="module")
+def known() -> dict[str, Trace]:
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def traced_once(monkeypatch: pytest.MonkeyPatch, known: dict[str, Trace]) -> None:
+    remember_traces(monkeypatch, known)
+
+
+def between(changes: dict[str, Any], other: dict[str, Any]) -> float:
+    """Los GiB con los que lo de `changes` no cabe y lo mismo con `other` sí."""
+    high, low = (
+        estimate_memory(make_config(each), None)[0].peak_bytes
+        for each in (changes, changes | other)
+    )
+    assert low < high
+    context = CUDA_CONTEXT if changes.get("hardware.device") == "cuda" else 0
+    return ((low + high) / 2 + context) / GIB
+
+
+PAIR = {"hardware.micro_batch": 2, "train.tokens_per_step": 2 * 512, "model.n_layer": 1}
+ONE = {"hardware.micro_batch": 1, "train.tokens_per_step": 512}
 
 
 @pytest.mark.parametrize(
-    ("device", "start", "other", "change"),
+    ("start", "other", "change"),
     [
+        (PAIR, {"hardware.micro_batch": 1}, "baja hardware.micro_batch de 2 a 1"),
+        # Con un micro-batch menor que `fewest_rows` no hay de dónde extrapolar.
         (
-            {},
-            {"hardware.micro_batch": 2, "train.tokens_per_step": 4 * 128, "model.n_layer": 1},
+            TURING | PAIR | {"hardware.loss_chunk_rows": 1024},
             {"hardware.micro_batch": 1},
             "baja hardware.micro_batch de 2 a 1",
         ),
         pytest.param(
-            {},
-            {"hardware.micro_batch": 1},
+            ONE,
             {"hardware.activation_checkpointing": "block"},
             "pon hardware.activation_checkpointing: block (ahora, none)",
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            TURING,
-            {},
+            TURING | WIDE | {"train.tokens_per_step": 32 * 512},
             {"hardware.micro_batch": 8},
             "baja hardware.micro_batch de 16 a 8",
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_aplicado_el_cambio_cabe(
-    device: dict[str, Any], start: dict[str, Any], other: dict[str, Any], change: str
-) -> None:
+def test_aplicado_el_cambio_cabe(start: dict[str, Any], other: dict[str, Any], change: str) -> None:
     # Pocos parámetros y secuencias largas: lo que pesa son las activaciones.
-    sizes = {"model.seq_len": 128, "train.tokens_per_step": 16 * 128, "model.n_layer": 2,
-             "hardware.memory_margin": 0.0}  # fmt: skip
-    changes = device | WIDE | sizes | start
-    config = make_config(changes)
-    changes["hardware.memory_gib"] = between(config, other, changes)
-    card = profile_card("rtx2060") if device else None
+    long = {"model.seq_len": 512, "model.n_layer": 2, "hardware.loss_chunk_rows": 256}
+    changes: dict[str, Any] = long | {"hardware.memory_margin": 0.0} | start
+    changes["hardware.memory_gib"] = between(changes, other)
+    card = profile_card("rtx2060") if "hardware.device" in changes else None
     refused = estimate(make_config(changes), card, DISK)
     assert refused.fit == "no cabe"
     assert refused.fix == change
@@ -127,14 +139,14 @@ def test_aplicado_el_cambio_cabe(
     assert (accepted.fit, accepted.reasons) == ("cabe", ())
 
 
-@pytest.mark.slow
 def test_lo_justo_tambien_dice_que_cambiar_y_no_es_un_motivo() -> None:
-    changes: dict[str, Any] = WIDE | {"hardware.memory_margin": 0.0}
+    changes: dict[str, Any] = PAIR | {"model.seq_len": 512, "hardware.memory_margin": 0.0,
+                                      "hardware.loss_chunk_rows": 256}  # fmt: skip
     peak = estimate_memory(make_config(changes), None)[0].peak_bytes
     changes |= {"hardware.memory_gib": 1.02 * peak / GIB, "hardware.memory_margin": 0.1}
     tight = estimate(make_config(changes), None, DISK)
     assert (tight.fit, tight.reasons) == ("justo", ())
-    assert tight.fix is not None
+    assert tight.fix == "baja hardware.micro_batch de 2 a 1"
 
 
 @pytest.mark.parametrize("keep_every", [0, 5])
@@ -154,9 +166,8 @@ def test_con_los_pasos_aconsejados_cabe_y_con_uno_mas_no(keep_every: int) -> Non
     assert most_steps(config, 106, needed) == 0
 
 
-@pytest.mark.slow
 def test_el_remedio_del_disco_aplicado_cabe() -> None:
-    changes = {"train.steps": 40_000, "train.save_every": 100, "train.keep_every": 100}
+    changes = PAIR | {"train.steps": 40_000, "train.save_every": 100, "train.keep_every": 100}
     refused = estimate(make_config(changes), None, 20_000_000, advise=False)
     assert "no hay disco" in refused.reasons[0]
     steps = int(refused.reasons[0].rsplit(" ", 1)[1])
