@@ -54,7 +54,7 @@ def _check_sentence(message: str) -> None:
     # Los nombres de los campos y los valores que se citan no son prosa.
     prose = re.sub(
         r'"(?:[^"\\]|\\.)*"?|\{"a": 1\}|\{\}|[a-z_0-9]+(\.[a-z_0-9]+)+|true o false|'
-        "none, mlp o block",
+        "none(?:, mlp)? o block",
         "",
         message,
     )
