@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from enlace.config.documents import DocumentMask
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.attention import expands_kv
 from enlace.devices.checks import (
@@ -146,6 +147,7 @@ def decide(
     description: DeviceDescription,
     threads: int,
     model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
 ) -> Backend:
     """Contrasta un perfil con un dispositivo y reúne las decisiones; no toca la máquina.
 
@@ -154,7 +156,7 @@ def decide(
     Raises:
         HardwareError: el perfil no corresponde al dispositivo; dice cuál usar.
     """
-    check_profile(description, hardware, model)
+    check_profile(description, hardware, model, document_mask)
     return Backend(
         device=torch.device(description.kind),
         dtype=_DTYPES[hardware.dtype],
@@ -168,7 +170,11 @@ def decide(
     )
 
 
-def open_device(hardware: HardwareConfig, model: ModelConfig | None = None) -> Backend:
+def open_device(
+    hardware: HardwareConfig,
+    model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
+) -> Backend:
     """Abre el dispositivo del perfil: decide, fija hilos, límites y precisión, y lo devuelve.
 
     Raises:
@@ -177,18 +183,19 @@ def open_device(hardware: HardwareConfig, model: ModelConfig | None = None) -> B
     description = describe_device(hardware.device)
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
-    backend = decide(hardware, description, torch.get_num_threads(), model)
+    backend = decide(hardware, description, torch.get_num_threads(), model, document_mask)
     _set_precision()
     if backend.device.type == "cuda":
         if backend.memory_fraction is not None:
             torch.cuda.set_per_process_memory_fraction(backend.memory_fraction)
-        confirm_sdpa(backend, model)
+        confirm_sdpa(backend, model, document_mask)
     return backend
 
 
 def confirm_sdpa(
     backend: Backend,
     model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
     choose: Callable[..., int] | None = None,
     explain: Callable[[str, Any], str] | None = None,
 ) -> None:
@@ -200,6 +207,7 @@ def confirm_sdpa(
     Args:
         backend: el dispositivo.
         model: de quién son las cabezas; sin él, dos de 64.
+        document_mask: con `block` se pregunta con una máscara como la suya.
         choose: quien elige; `torch._fused_sdp_choice`, salvo en las pruebas.
         explain: por qué no vale un núcleo; lo que avisa torch, salvo en las pruebas.
 
@@ -214,15 +222,22 @@ def confirm_sdpa(
     key = torch.zeros(1, kv_heads, 16, width, dtype=backend.dtype, device=backend.device)
     query.requires_grad_()
     grouped = kv_heads != heads
+    mask = query.new_zeros(1, 1, 16, 16) if document_mask != "none" else None
     with backend.sdpa():
         found = (choose or torch._fused_sdp_choice)(
-            query, key, key, attn_mask=None, dropout_p=0.0, is_causal=True, enable_gqa=grouped
+            query,
+            key,
+            key,
+            attn_mask=mask,
+            dropout_p=0.0,
+            is_causal=mask is None,
+            enable_gqa=grouped,
         )
     members: Any = SDPBackend.__members__
     names = {int(member): name.lower() for name, member in members.items()}
     if names.get(found) == _KERNELS[backend.sdpa_backend].name.lower():
         return
-    reasons = (explain or _torch_reasons)(backend.sdpa_backend, (query, key, grouped))
+    reasons = (explain or _torch_reasons)(backend.sdpa_backend, (query, key, mask, grouped))
     raise HardwareError(
         f"hardware.sdpa_backend={backend.sdpa_backend} no es el núcleo que torch usaría en "
         f"{backend.description} ({names.get(found, found)}): {reasons}; "
@@ -230,9 +245,9 @@ def confirm_sdpa(
     )
 
 
-def _torch_reasons(kernel: str, inputs: tuple[Tensor, Tensor, bool]) -> str:
+def _torch_reasons(kernel: str, inputs: tuple[Tensor, Tensor, Tensor | None, bool]) -> str:
     """Los motivos que torch da por avisos al preguntarle si un núcleo sirve."""
-    query, key, grouped = inputs
+    query, key, mask, grouped = inputs
     checks = {
         "flash": torch.backends.cuda.can_use_flash_attention,
         "mem_efficient": torch.backends.cuda.can_use_efficient_attention,
@@ -240,7 +255,7 @@ def _torch_reasons(kernel: str, inputs: tuple[Tensor, Tensor, bool]) -> str:
     }
     if kernel not in checks:
         return "torch no da motivos"
-    params = torch.backends.cuda.SDPAParams(query, key, key, None, 0.0, True, grouped)
+    params = torch.backends.cuda.SDPAParams(query, key, key, mask, 0.0, mask is None, grouped)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         checks[kernel](params, debug=True)

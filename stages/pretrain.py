@@ -66,7 +66,8 @@ def _deliver(config: Config, guard: InputsGuard) -> None:
         retire_finished(folder, origin, config.train.steps)
         keep_patch(folder, provenance.git)
         keep_tokenizer(TOKENIZER, folder, index.tokenizer.fingerprint)
-        _train(config, open_announced(config.hardware, config.model), folder, origin, parent)
+        backend = open_announced(config.hardware, config.model, config.data.document_mask)
+        _train(config, backend, folder, origin, parent)
         guard.check(
             f"El trabajo está completo en {folder}; deja las entradas como estaban y repite la "
             "orden: solo tendrá que exportar (o repítela así para empezar con las nuevas)"

@@ -202,12 +202,12 @@ def test_si_torch_usaria_otro_nucleo_se_dice_cual_y_por_que() -> None:
         HardwareError,
         match=r"mem_efficient no es el núcleo.*2060.*\(math\): no hay GQA; usa el perfil",
     ):
-        confirm_sdpa(backend, make_config().model, choose, lambda *_: "no hay GQA")
+        confirm_sdpa(backend, make_config().model, "none", choose, lambda *_: "no hay GQA")
     # mem_efficient recibe las cabezas ya repetidas; flash, agrupadas.
     assert (asked["heads"], asked["enable_gqa"], asked["is_causal"]) == ((4, 4), False, True)
     flash = replace(decide(profile(dtype="bf16", sdpa="flash"), RTX_5090, 1), device=backend.device)
     with pytest.raises(HardwareError, match="flash no es el núcleo"):
-        confirm_sdpa(flash, make_config().model, choose, lambda *_: "")
+        confirm_sdpa(flash, make_config().model, "none", choose, lambda *_: "")
     assert (asked["heads"], asked["enable_gqa"]) == ((4, 2), True)
 
 
@@ -215,7 +215,7 @@ def test_los_motivos_de_torch_se_recogen_sin_avisos_sueltos() -> None:
     # Este torch puede no llevar CUDA: entonces no da motivos, pero la pregunta no falla.
     backend = replace(decide(profile(), RTX_2060, 1), device=torch.device("cpu"))
     with pytest.raises(HardwareError, match=r"\(math\): \S+"):
-        confirm_sdpa(backend, None, lambda *_, **__: 0)
+        confirm_sdpa(backend, None, "none", lambda *_, **__: 0)
 
 
 def test_abrir_una_gpu_pone_el_limite_de_memoria_y_pregunta_a_torch(
@@ -227,12 +227,12 @@ def test_abrir_una_gpu_pone_el_limite_de_memoria_y_pregunta_a_torch(
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", calls.append)
     monkeypatch.setattr(backends, "confirm_sdpa", lambda *arguments: calls.append(arguments))
     config = make_config({"hardware.device": "cuda", "hardware.sdpa_backend": "mem_efficient"})
-    backend = open_device(config.hardware, config.model)
-    assert calls == [backend.memory_fraction, (backend, config.model)]
+    backend = open_device(config.hardware, config.model, "block")
+    assert calls == [backend.memory_fraction, (backend, config.model, "block")]
     monkeypatch.setattr(backends, "describe_device", lambda kind: RTX_2060)
     calls.clear()
     backend = open_device(config.hardware, config.model)
-    assert calls == [(backend, config.model)]
+    assert calls == [(backend, config.model, "none")]
 
 
 def test_la_descripcion_sale_de_las_propiedades_de_torch() -> None:

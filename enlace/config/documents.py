@@ -17,7 +17,11 @@ matrices T×T por capa, y en CUDA no se usa.
 """
 
 
+def takes_mask(device: str, sdpa_backend: str) -> bool:
+    """Si ese núcleo admite en `device` una máscara además de la causal."""
+    return sdpa_backend in _MASKED_KERNELS[device]
+
+
 def kernel_for_mask(device: str, sdpa_backend: str) -> str | None:
     """El núcleo que hay que poner para enmascarar documentos; None si `sdpa_backend` ya sirve."""
-    kernels = _MASKED_KERNELS[device]
-    return None if sdpa_backend in kernels else kernels[0]
+    return None if takes_mask(device, sdpa_backend) else _MASKED_KERNELS[device][0]

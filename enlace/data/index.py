@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from enlace.config.documents import SEPARATOR_ID
 from enlace.errors import DataError
 from enlace.files import sha256_json
 
@@ -211,6 +212,8 @@ def _contradictions(index: ShardIndex, shards_dir: Path) -> Iterator[str]:
         yield f"dtype {index.dtype} no corresponde a vocab_size={index.vocab_size}"
     if not index.tokenizer.vocab_size <= index.vocab_size or index.eos_id >= index.vocab_size:
         yield f"los ids del tokenizador no caben en vocab_size={index.vocab_size}"
+    if index.eos_id != SEPARATOR_ID:
+        yield f"los documentos acaban en el id {index.eos_id} y el modelo espera el {SEPARATOR_ID}"
     for name, split in index.splits.items():
         tokens = sum(record.tokens for record in split.shards)
         if tokens != split.tokens:

@@ -3,6 +3,7 @@
 Los límites son los de `scaled_dot_product_attention` en torch 2.13.
 """
 
+from enlace.config.documents import DocumentMask, takes_mask
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.description import AMPERE, DeviceDescription
 from enlace.devices.profiles import suggest_profile, use_profile
@@ -35,7 +36,10 @@ def expands_kv(sdpa_backend: str) -> bool:
 
 
 def check_sdpa(
-    description: DeviceDescription, hardware: HardwareConfig, model: ModelConfig | None = None
+    description: DeviceDescription,
+    hardware: HardwareConfig,
+    model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
 ) -> None:
     """Comprueba que el núcleo de atención del perfil es el que va a correr.
 
@@ -43,7 +47,7 @@ def check_sdpa(
         HardwareError: no existe para esa tarjeta, precisión o forma; nombra el que sí sirve.
     """
     wanted = hardware.sdpa_backend
-    refusals = sdpa_refusals(description, hardware, model)
+    refusals = sdpa_refusals(description, hardware, model, document_mask)
     if wanted not in refusals:
         return
     usable = [kernel for kernel in _KERNELS if kernel not in refusals]
@@ -60,7 +64,10 @@ def check_sdpa(
 
 
 def sdpa_refusals(
-    description: DeviceDescription, hardware: HardwareConfig, model: ModelConfig | None = None
+    description: DeviceDescription,
+    hardware: HardwareConfig,
+    model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
 ) -> dict[str, str]:
     """Qué núcleos de atención no pueden correr, y por qué. Sin `model` no se mira su forma.
 
@@ -90,4 +97,11 @@ def sdpa_refusals(
                 f"necesita cabezas múltiplo de {_ALIGNMENT[dtype]} en {dtype} y las del modelo "
                 f"miden {width}",
             )
-    return refusals
+    return refusals | _mask_refusals(document_mask)
+
+
+def _mask_refusals(document_mask: DocumentMask) -> dict[str, str]:
+    if document_mask == "none":
+        return {}
+    reason = f"no sirve con data.document_mask = {document_mask}"
+    return {kernel: reason for kernel in _KERNELS if not takes_mask("cuda", kernel)}

@@ -6,6 +6,7 @@ Cada negativa es un `HardwareError` que nombra el perfil de `configs/hardware/` 
 import re
 
 from enlace.cards import GIB, Capability
+from enlace.config.documents import DocumentMask
 from enlace.config.schema import HardwareConfig, ModelConfig
 from enlace.devices.attention import check_sdpa
 from enlace.devices.description import AMPERE, DeviceDescription, known_card, native_bf16
@@ -19,7 +20,10 @@ _RESERVED_BY_DRIVER = 0.1
 
 
 def check_profile(
-    description: DeviceDescription, hardware: HardwareConfig, model: ModelConfig | None = None
+    description: DeviceDescription,
+    hardware: HardwareConfig,
+    model: ModelConfig | None = None,
+    document_mask: DocumentMask = "none",
 ) -> None:
     """Contrasta el perfil entero con el dispositivo, antes de reservar nada.
 
@@ -30,7 +34,7 @@ def check_profile(
         return
     check_architecture(description)
     check_dtype(description, hardware)
-    check_sdpa(description, hardware, model)
+    check_sdpa(description, hardware, model, document_mask)
     check_memory(description, hardware)
 
 

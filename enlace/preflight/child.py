@@ -45,7 +45,7 @@ def measured(config: Config, scratch: Path, shards: Path | None, probe: bool) ->
     try:
         card = _card(config)
         free = None if card is None else card.free_bytes()
-        backend = open_device(config.hardware, config.model)
+        backend = open_device(config.hardware, config.model, config.data.document_mask)
         warm_up(config, backend)
         tools = Instruments.open(backend, card, free)
         health = _health(config, backend) if probe else None

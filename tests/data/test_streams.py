@@ -153,6 +153,15 @@ def test_un_id_sin_fila_en_el_modelo_da_los_dos_numeros(tmp_path: Path) -> None:
             call(folder, "train", 2, 1, 0, vocab_size=299)
 
 
+def test_un_separador_que_no_es_el_del_modelo_da_los_dos_numeros(tmp_path: Path) -> None:
+    path = _shards(tmp_path / "s", [5, 0, 7, 0], 50) / "index.json"
+    path.write_text(path.read_text("utf-8").replace('"eos_id":0', '"eos_id":7'), "utf-8")
+    with pytest.raises(DataError, match=r"acaban en el id 7 y el modelo espera el 0.*vuelve a"):
+        open_stream(path.parent, "train", 2, 1, 0)
+    with pytest.raises(DataError, match="acaban en el id 7"):
+        validation_batches(path.parent, "val", 2, 1, 0)
+
+
 def test_el_estado_es_json_y_continua_donde_estaba(prepared: Prepared) -> None:
     stream = open_stream(prepared.shards, "train", 32, 8, seed=3)
     for step in (0, 5, stream.windows):

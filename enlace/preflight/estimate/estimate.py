@@ -55,7 +55,8 @@ def estimate(
         HardwareError: la tarjeta no admite la precisión o la atención del perfil, con el remedio.
     """
     if config.hardware.device == "cuda" and card is not None:
-        decide(config.hardware, _description(card), 1, config.model)
+        mask = config.data.document_mask
+        decide(config.hardware, _description(card), 1, config.model, mask)
     rates, models = _rates(config, card), Models(config) if advise else None
     memory, trace = estimate_memory(config, models)
     time = _time(config, rates, trace, models) if rates is not None else None
