@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -100,9 +101,29 @@ _MACHINE_FAULTS = {
 """Fallos de la máquina y no del programa: no merecen una traza. Cualquier otro sí la da."""
 
 
-def fault_of(error: OSError) -> str:
-    """Qué ha pasado y qué hacer, en español si se sabe: `strerror` va en el idioma del sistema."""
-    return _MACHINE_FAULTS.get(error.errno or 0, error.strerror or str(error))
+_FAULTS = _MACHINE_FAULTS | {errno.ENOENT: "no existe"}
+
+_RUST_FAULT = re.compile(r"\(os error (\d+)\)")
+"""Así acaba lo que dice del sistema una biblioteca escrita en Rust, como safetensors."""
+
+
+def fault_of(error: Exception) -> str:
+    """Qué ha pasado y qué hacer, en español; lo que no se conoce, como lo dijo quien lo vio.
+
+    El sistema lo dice en inglés o en su idioma, y las bibliotecas, siempre en inglés.
+    """
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (found := _RUST_FAULT.search(str(error))):
+        number = int(found[1])
+    if number in _FAULTS:
+        return _FAULTS[number]
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def cause_of(error: Exception) -> str:
+    """Lo de `fault_of` sin qué hacer, para el mensaje que trae su propio remedio."""
+    said = fault_of(error)
+    return said.partition("; ")[0] if said in _FAULTS.values() else said
 
 
 @contextmanager

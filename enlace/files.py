@@ -23,6 +23,8 @@ _RETIRED_PREFIX = f"{TEMPORARY_PREFIX}old-"
 _TOKEN_BYTES = 6
 _TOKEN_PATTERN = "[0-9a-f]" * (2 * _TOKEN_BYTES)
 _AT_FDCWD = -100
+# Los que da escribir en un fichero abierto, sin decir cuál.
+_DISK_FAULTS = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO}
 _RENAME_EXCHANGE = 2
 
 
@@ -55,15 +57,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = _sibling(TEMPORARY_PREFIX, path)
     # Crear el fichero aquí, y no con mkstemp, deja que el sistema aplique la umask: leerla obliga
     # a cambiarla un instante, y otro hilo podría crear un fichero justo entonces.
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
     try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
         yield temporary
         fsync_file(temporary)
         os.replace(temporary, path)
         fsync_dir(path.parent)
-    except BaseException:
+    except BaseException as error:
         with suppress(FileNotFoundError):
             temporary.unlink()
+        _name(error, path, temporary)
         raise
 
 
@@ -78,8 +81,11 @@ def atomic_dir(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     _restore_retired(path.parent, path.name)
     temporary = _sibling(TEMPORARY_PREFIX, path)
-    temporary.mkdir()
+    if os.path.ismount(path):
+        # No se puede sustituir, y saberlo al final costaría todo el trabajo del bloque.
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
     try:
+        temporary.mkdir()
         yield temporary
         for file in sorted(temporary.rglob("*")):
             if not file.is_symlink():
@@ -87,9 +93,24 @@ def atomic_dir(path: Path) -> Iterator[Path]:
         fsync_dir(temporary)
         _put_in_place(temporary, path)
         fsync_dir(path.parent)
+    except OSError as error:
+        _name(error, path, temporary)
+        raise
     finally:
         # Aquí queda lo escrito a medias o, tras un intercambio, la carpeta anterior.
         _remove(temporary)
+
+
+def _name(error: BaseException, path: Path, temporary: Path) -> None:
+    """Que el fallo nombre lo que se quería escribir: el temporal ya no está."""
+    if not isinstance(error, OSError):
+        return
+    attribute = "filename" if error.filename2 is None else "filename2"
+    named = getattr(error, attribute)
+    if named is None and error.errno in _DISK_FAULTS:
+        error.filename = str(path)
+    elif isinstance(named, str) and Path(named).is_relative_to(temporary):
+        setattr(error, attribute, str(path / Path(named).relative_to(temporary)))
 
 
 def _put_in_place(temporary: Path, path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
-from enlace.errors import EnlaceError
+from enlace.errors import EnlaceError, cause_of
 from enlace.figures import number, rough_duration, scientific
 from enlace.files import fsync_file, remove_temporaries, write_json, write_text
 
@@ -282,7 +282,7 @@ def _whole_row(line: str) -> bool:
 
 def _unwritable(path: Path, error: OSError) -> EnlaceError:
     return EnlaceError(
-        f"no se puede escribir {path} ({error.strerror}) y no se entrena sin registro; libera "
+        f"no se puede escribir {path} ({cause_of(error)}) y no se entrena sin registro; libera "
         "espacio o revisa el disco, y repite la orden: sigue desde el último checkpoint"
     )
 

@@ -25,7 +25,7 @@ from enlace.data.throughput import Throughput
 from enlace.data.tokenizer import Tokenizer
 from enlace.data.vocabulary import build_tokenizer
 from enlace.data.workers import encode_ordered
-from enlace.errors import DataError
+from enlace.errors import DataError, cause_of
 from enlace.figures import number
 from enlace.files import atomic_dir, remove_temporaries, write_json
 
@@ -146,9 +146,13 @@ def _corpus_sizes(corpus_dir: Path) -> dict[str, _Size]:
         return {
             name: _Size(*(int(splits[name][field]) for field in _Size._fields)) for name in SPLITS
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
         raise DataError(
-            f"{path} falta o no es un informe del corpus ({error!r}); vuelve a generarlo "
+            f"{path} no se puede leer ({cause_of(error)}); vuelve a generarlo (dvc repro -f corpus)"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{path} no es un informe del corpus ({error!r}); vuelve a generarlo "
             "(dvc repro -f corpus)"
         ) from error
 

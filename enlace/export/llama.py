@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from enlace.errors import ExportError
+from enlace.errors import ExportError, fault_of
 
 if TYPE_CHECKING:
     # Solo para que DVC sepa que la etapa depende de él: se ejecuta en otro proceso.
@@ -109,7 +109,7 @@ class LlamaServer:
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise ExportError(
-                f"llama.cpp dejó de contestar con {self._model.name} ({error}): "
+                f"llama.cpp dejó de contestar con {self._model.name} ({fault_of(error)}): "
                 f"{self._last_words()}"
             ) from error
         finally:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from enlace.errors import fault_of
 from enlace.lineage.hashing import Algorithm, Wanted
 
 Status = Literal["bien", "dañado", "distinto", "sin comprobar"]
@@ -48,7 +49,7 @@ class Planned(NamedTuple):
             missing: Status = "dañado" if self.otherwise == "dañado" else "sin comprobar"
             return Check(missing, self.subject, f"falta; {self.remedy}")
         if isinstance(digest, OSError):
-            return Check("dañado", self.subject, f"no se puede leer ({digest.strerror})")
+            return Check("dañado", self.subject, f"no se puede leer ({fault_of(digest)})")
         if digest != self.expected:
             name = {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
             detail = f"su {name} es {digest} y se anotó {self.expected}; {self.remedy}"

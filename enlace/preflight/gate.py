@@ -118,7 +118,7 @@ def _check_writable(folder: Path) -> None:
     except FileExistsError:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None
     except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(folder)) from None
+        raise type(error)(error.errno, os.strerror(error.errno or 0), str(folder)) from None
 
 
 def _conclude(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 
-from enlace.errors import CheckpointError
+from enlace.errors import CheckpointError, cause_of
 from enlace.files import atomic_dir, remove_temporaries
 from enlace.train.disk import check_free, forget_cached, write_hashed
 from enlace.train.snapshot import Snapshot
@@ -179,8 +179,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
-            f"no se ha podido escribir {path} ({error}); libera espacio y vuelve a lanzar: "
-            "lo guardado antes sigue intacto"
+            f"no se ha podido escribir {path} ({cause_of(error)}); libera espacio y vuelve a "
+            "lanzar: lo guardado antes sigue intacto"
         ) from error
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from enlace.errors import CheckpointError
+from enlace.errors import CheckpointError, fault_of
 from enlace.train.untrusted import check_regular, parse_json_object
 
 _CODES = {
@@ -85,7 +85,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         return cast(dict[str, Tensor], load_file(path))
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} no se puede leer: {error}") from error
+        raise CheckpointError(f"{path} no se puede leer: {fault_of(error)}") from error
 
 
 def check_header(path: Path) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def check_header(path: Path) -> dict[str, Any]:
                 )
             content = stream.read(length)
     except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error}") from error
+        raise CheckpointError(f"{path} no se puede leer: {fault_of(error)}") from error
     try:
         header = parse_json_object(content)
         _check_metadata(header.pop(_METADATA_KEY, {}))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from enlace.config.schema import TrainConfig
-from enlace.errors import EnlaceError, UnfinishedError
+from enlace.errors import EnlaceError, UnfinishedError, fault_of
 from enlace.train.checkpoint import checkpoint_folders, step_of
 
 
@@ -69,7 +69,7 @@ def run_hook(command: Sequence[str], values: dict[str, str], seconds: float) -> 
     except subprocess.TimeoutExpired:
         return f"aviso: {name} no acabó en {seconds:g} s (train.hook_seconds) y se ha detenido"
     except (OSError, ValueError) as error:
-        return f"aviso: no se ha podido ejecutar {name}: {error}"
+        return f"aviso: no se ha podido ejecutar {name}: {fault_of(error)}"
     if done.returncode:
         return f"aviso: {name} acabó con el código {done.returncode}"
     return f"ejecutado {name} ({values['ENLACE_STATUS']})"

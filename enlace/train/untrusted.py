@@ -10,7 +10,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from enlace.errors import CheckpointError
+from enlace.errors import CheckpointError, fault_of
 from enlace.files import sha256_file
 
 MAX_JSON_BYTES = 1 << 26
@@ -28,7 +28,7 @@ def check_regular(path: Path) -> os.stat_result:
     try:
         status = path.stat()
     except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error.strerror}") from error
+        raise CheckpointError(f"{path} no se puede leer: {fault_of(error)}") from error
     if not stat.S_ISREG(status.st_mode):
         raise CheckpointError(f"{path} no es un fichero corriente")
     return status
@@ -54,7 +54,7 @@ def check_no_links(folder: Path) -> None:
     try:
         entries = [folder, *folder.iterdir()]
     except OSError as error:
-        raise CheckpointError(f"{folder} no se puede leer: {error.strerror}") from error
+        raise CheckpointError(f"{folder} no se puede leer: {fault_of(error)}") from error
     for entry in entries:
         if entry.is_symlink():
             raise CheckpointError(
@@ -73,7 +73,7 @@ def check_digest(path: Path, expected: object) -> None:
     try:
         found = sha256_file(path)
     except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error.strerror}") from error
+        raise CheckpointError(f"{path} no se puede leer: {fault_of(error)}") from error
     if found != expected:
         raise CheckpointError(f"{path} está dañado: su SHA-256 no es el que se anotó al escribirlo")
 
@@ -104,7 +104,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
         with path.open("rb") as stream:
             content = stream.read(limit + 1)
     except OSError as error:
-        raise CheckpointError(f"{path} no se puede leer: {error.strerror}") from error
+        raise CheckpointError(f"{path} no se puede leer: {fault_of(error)}") from error
     if len(content) > limit:
         raise CheckpointError(f"{path} mide {size} bytes, más de {limit}: no es de enlace")
     return content

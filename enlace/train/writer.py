@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from enlace.config.schema import Config
-from enlace.errors import CheckpointError
+from enlace.errors import CheckpointError, cause_of
 from enlace.train.checkpoint import MODEL, OPTIMIZER, checkpoint_dir, write_checkpoint
 from enlace.train.retention import prune
 from enlace.train.snapshot import Camera, Snapshot
@@ -194,7 +194,7 @@ class CheckpointWriter:
     def _describe(self, step: int, error: Exception) -> CheckpointError:
         intact = f"{self.newest} sigue intacto" if self.newest else "aún no había ninguno guardado"
         return CheckpointError(
-            f"no se ha podido guardar {checkpoint_dir(self._run_dir, step)} ({error}); "
+            f"no se ha podido guardar {checkpoint_dir(self._run_dir, step)} ({cause_of(error)}); "
             f"{intact}: libera espacio o revisa el disco"
         )
 
@@ -203,4 +203,6 @@ class CheckpointWriter:
         try:
             prune(self._run_dir, self._config.train)
         except OSError as error:
-            self._say(f"aviso: no se han podido borrar los checkpoints que sobran ({error})")
+            self._say(
+                f"aviso: no se han podido borrar los checkpoints que sobran ({cause_of(error)})"
+            )

@@ -18,7 +18,7 @@ import zstandard
 
 from enlace.config.corpus import DownloadConfig
 from enlace.config.schema import DataConfig
-from enlace.errors import ConfigError, DataError
+from enlace.errors import ConfigError, DataError, cause_of
 from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_file, write_json
 from enlace.paths import RAW, private_folder
 from enlace.process import exclusive_lock
@@ -275,7 +275,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (ValueError, OSError) as error:
-        raise DataError(f"{path} no se puede leer ({error}); retira su carpeta y repite") from error
+        raise DataError(
+            f"{path} no se puede leer ({cause_of(error)}); retira su carpeta y repite"
+        ) from error
     return content if isinstance(content, dict) else {}
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from enlace.config.yaml_io import read_yaml
 from enlace.data.readers.survey import Survey, survey_files
-from enlace.errors import DataError
+from enlace.errors import DataError, fault_of
 from enlace.figures import size
 from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_file
 from enlace.paths import RAW
@@ -183,7 +183,7 @@ def _walk(path: Path) -> tuple[dict[str, Path], int]:
         try:
             entries = sorted(folder.iterdir())
         except OSError as error:
-            raise DataError(f"{folder} no se puede leer: {error.strerror}") from error
+            raise DataError(f"{folder} no se puede leer: {fault_of(error)}") from error
         for entry in entries:
             if entry.name.startswith("."):
                 skipped += 1
@@ -287,6 +287,6 @@ def _copy(source: Source, folder: Path) -> None:
                 shutil.copyfile(file, temporary / name)
     except OSError as error:
         raise DataError(
-            f"no se ha podido copiar {source.path} a {target}: {error.strerror or error}; "
+            f"no se ha podido copiar {source.path} a {target}: {fault_of(error)}; "
             "lo importado antes sigue entero"
         ) from error

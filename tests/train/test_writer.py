@@ -135,7 +135,7 @@ def test_un_fallo_se_repite_con_esperas_que_se_doblan(
     assert bench.slept == [5.0, 10.0, 20.0]
     assert steps_in(tmp_path) == [1]
     assert [line.split(":")[0] for line in bench.said[:3]] == ["aviso"] * 3
-    assert "No queda espacio" in bench.said[0]
+    assert "no queda sitio en el disco" in bench.said[0]
     assert "step_00000001" in bench.said[0]
     assert "ya está guardado" in bench.said[3]
 
@@ -167,7 +167,7 @@ def test_no_se_poda_si_el_nuevo_no_se_pudo_guardar(
     bench = Bench(tmp_path, keep_last=1, save_retries=0)
     for step in (1, 2, 3):
         bench.save(step)
-    with pytest.raises(CheckpointError, match="No queda espacio"):
+    with pytest.raises(CheckpointError, match="no queda sitio en el disco"):
         bench.writer.wait()
     assert steps_in(tmp_path) == [2]
 

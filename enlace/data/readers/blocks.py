@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import zstandard
 
-from enlace.errors import DataError, fault_of
+from enlace.errors import DataError, cause_of, fault_of
 
 _BLOCK = 1 << 18
 # Un bloque de zstd repetido son 3 bytes que dan 128 KiB: a 1 KiB de entrada, 43 MiB como mucho.
@@ -157,4 +157,6 @@ def _zstd_blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} está dañado o cortado ({error}); vuelve a copiarlo o a descargarlo")
+    return DataError(
+        f"{path} está dañado o cortado ({cause_of(error)}); vuelve a copiarlo o a descargarlo"
+    )

@@ -11,7 +11,7 @@ from enlace.data.conversations import CONVERSATION_FIELDS
 from enlace.data.documents import Rejection
 from enlace.data.readers.blocks import read_blocks
 from enlace.data.readers.records import RawRecord
-from enlace.errors import DataError
+from enlace.errors import DataError, cause_of
 
 _BATCH_ROWS = 64
 _BUFFER = 1 << 20
@@ -112,7 +112,7 @@ def _opened(path: Path) -> Iterator[Any]:
             yield parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
-            f"{path} no es un parquet entero ({error}); vuelve a descargarlo"
+            f"{path} no es un parquet entero ({cause_of(error)}); vuelve a descargarlo"
         ) from error
 
 
