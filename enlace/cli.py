@@ -13,7 +13,9 @@ import typer
 from enlace.config.load import PARAMS_FILE, load_config, resolve
 from enlace.config.messages import show
 from enlace.errors import ConfigError, EnlaceError, user_errors
-from enlace.figures import counted, integer, size
+from enlace.figures import counted
+from enlace.workspace.corpus_commands import app as corpus_app
+from enlace.workspace.inference_commands import app as inference_app
 from enlace.workspace.lineage_commands import app as lineage_app
 from enlace.workspace.project import become_dvc, enter_project
 from enlace.workspace.service_commands import app as service_app
@@ -31,6 +33,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.add_typer(corpus_app)
+app.add_typer(inference_app)
 app.add_typer(lineage_app)
 app.add_typer(service_app)
 app.add_typer(tokenizer_app)
@@ -169,60 +173,6 @@ def deps() -> None:
 
 
 @command()
-def corpus(
-    sources: Annotated[
-        list[str] | None, typer.Argument(metavar="SRC", help="ficheros o carpetas con texto")
-    ] = None,
-    download: Annotated[
-        bool, typer.Option("--download", help="traer lo que dice data.downloads")
-    ] = False,
-) -> None:
-    """Copia texto a data/raw, o lo descarga, y lo apunta en DVC."""
-    if download:
-        if sources:
-            raise ConfigError("o se descarga o se copia: quita --download o las rutas")
-        _download()
-        return
-    from enlace.workspace.raw import import_sources, inspect_sources, split_sources, survey_lines
-
-    paths = split_sources(sources or [], Path.cwd())
-    if not paths:
-        raise ConfigError("falta decir qué texto: make corpus SRC=carpeta-o-fichero")
-    root = enter_project()
-    found = inspect_sources(paths, root)
-    for source in found:
-        print("\n".join(survey_lines(source)), flush=True)
-    done = import_sources(found, root)
-    for source in done.copied:
-        hidden = f", {counted(source.skipped, 'oculto')} fuera" if source.skipped else ""
-        print(
-            f"copiado {source.path.name}: {counted(len(source.files), 'fichero')}, "
-            f"{size(source.size)}{hidden}"
-        )
-    for source in done.present:
-        print(f"{source.path.name} ya estaba, idéntico")
-    print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
-
-
-def _download() -> None:
-    from enlace.workspace.download import download_all
-
-    root = enter_project()
-    data = load_config(root / PARAMS_FILE).data
-    for entry in data.downloads:
-        print(
-            f"{entry.name}: {entry.dataset} {entry.subset}, hasta "
-            f"{integer(round(entry.max_megabytes))} MB, licencia {entry.license}",
-            flush=True,
-        )
-    for done in download_all(data, root, lambda line: print(line, flush=True)):
-        n_bytes, documents = done.manifest["bytes"], done.manifest["documents"]
-        verb = "ya estaba en" if done.present else "está en"
-        print(f"{verb} {done.folder}: {counted(documents, 'documento')}, {size(n_bytes)} de texto")
-    print("data/raw está apuntado en DVC; guarda data/raw.dvc con git commit")
-
-
-@command()
 def status() -> None:
     """Dice qué run está puesto, hasta dónde ha llegado y qué haría `make train`."""
     from enlace.workspace.report import status_lines
@@ -316,39 +266,6 @@ def accept_code() -> None:
         raise EnlaceError(f"no se acepta {reasons}")
     if not found.accepted:
         print("ninguna etapa ejecutada ha cambiado: no hay nada que aceptar")
-
-
-@command()
-def generate(
-    prompt: Annotated[str, typer.Argument(metavar="TEXTO", help="principio que se continúa")],
-    max_new_tokens: Annotated[
-        int, typer.Option(metavar="N", min=1, help="tokens nuevos como mucho")
-    ] = 128,
-    temperature: Annotated[
-        float, typer.Option(metavar="X", min=0.0, help="0: el más probable")
-    ] = 0.8,
-    top_k: Annotated[
-        int, typer.Option(metavar="N", min=0, help="candidatos por token (0: todos)")
-    ] = 50,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="misma semilla, mismo texto")] = 0,
-    model: Annotated[str, typer.Option(metavar="CARPETA", help="modelo (checkpoints/model)")] = "",
-) -> None:
-    """Continúa un texto con el modelo entrenado."""
-    given = Path(model).absolute() if model else None
-    enter_project()
-
-    from enlace.paths import MODEL
-    from enlace.workspace.generate import continue_text
-
-    text = continue_text(
-        given or MODEL,
-        prompt,
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-    )
-    print(text)
 
 
 def print_differences(changes: list[tuple[str, Any, Any]]) -> None:

@@ -29,6 +29,7 @@ RANKS = {
     "enlace.train": 4,
     "enlace.reports": 4,
     "enlace.evaluation": 5,
+    "enlace.inference": 5,
     "enlace.lineage": 5,
     "enlace.preflight": 5,
     "enlace.export": 6,

@@ -10,8 +10,9 @@ from typing import NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from enlace.config.schema import DataConfig
 from enlace.data.documents import Role, Turn
-from enlace.data.tokenizer import Ids, TextTokenizer
+from enlace.data.tokenizer import Ids, TextTokenizer, Tokenizer
 
 
 class TurnMarkers(NamedTuple):
@@ -33,6 +34,18 @@ def turn_markers(tokenizer: TextTokenizer) -> TurnMarkers:
         dict(zip(roles, encoded, strict=False)),
         encoded[-1],
     )
+
+
+def converses(data: DataConfig) -> bool:
+    """Si un modelo aprendió de conversaciones; si no, solo completa textos."""
+    return data.format == "chat"
+
+
+def end_ids(tokenizer: Tokenizer, chats: bool) -> list[int]:
+    """Los ids que terminan lo que escribe un modelo, el principal primero."""
+    if chats and isinstance(tokenizer, TextTokenizer):
+        return [tokenizer.turn_end_id, tokenizer.eos_id]
+    return [tokenizer.eos_id]
 
 
 def render_question(content: list[int], markers: TurnMarkers) -> list[int]:

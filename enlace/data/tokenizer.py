@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers import pre_tokenizers
+from tokenizers.decoders import DecodeStream
 
 from enlace.config.schema import BYTE_VOCABULARY
 from enlace.data.bpe import (
@@ -124,6 +125,10 @@ class TextTokenizer:
     def decode_begun(self, ids: Iterable[int]) -> str:
         """El texto de unos ids, sin el carácter que al final quede a medias."""
         return _begun(b"".join(self._bytes_of(each) for each in ids if each < self.vocab_size))
+
+    def decode_step(self, stream: DecodeStream, identifier: int) -> str:
+        """El texto que añade un id más; vacío mientras un carácter esté a medias."""
+        return stream.step(self._tokenizer, identifier) or ""
 
     def _bytes_of(self, identifier: int) -> bytes:
         token = str(self._tokenizer.id_to_token(identifier))

@@ -8,7 +8,7 @@ import torch
 
 from enlace.backends import Backend
 from enlace.config.schema import EvaluationConfig
-from enlace.data.chat import render_question, turn_markers
+from enlace.data.chat import end_ids, render_question, turn_markers
 from enlace.data.rules.characters import normalize_characters
 from enlace.data.tokenizer import TextTokenizer, Tokenizer
 from enlace.errors import ConfigError
@@ -57,9 +57,7 @@ def generate_samples(
     """
     encoded = [encode_prompt(tokenizer, prompt, chat) for prompt in evaluation.prompts]
     _check_lengths(encoded, evaluation, model.config.seq_len)
-    stop_ids = [tokenizer.eos_id]
-    if chat and isinstance(tokenizer, TextTokenizer):
-        stop_ids.append(tokenizer.turn_end_id)
+    stop_ids = end_ids(tokenizer, chat)
     with evaluation_mode(model), torch.no_grad(), backend.sdpa(), backend.autocast():
         return [
             _continue(model, tokenizer, prompt, ids, stop_ids, evaluation, backend.device)

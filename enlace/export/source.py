@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from enlace.config.schema import Config, ModelConfig
+from enlace.data.chat import converses, end_ids
 from enlace.data.tokenizer import TextTokenizer, load_tokenizer
 from enlace.errors import CheckpointError, ConfigError
 from enlace.model.transformer import Transformer
@@ -47,7 +48,7 @@ class Source:
     @property
     def chats(self) -> bool:
         """Si aprendió de conversaciones; si no, solo continúa textos."""
-        return self.config.data.format == "chat"
+        return converses(self.config.data)
 
     @property
     def weights(self) -> dict[str, Tensor]:
@@ -57,8 +58,7 @@ class Source:
     @property
     def end_ids(self) -> list[int]:
         """Los ids que terminan una respuesta, el principal primero."""
-        end_of_text = self.tokenizer.eos_id
-        return [self.tokenizer.turn_end_id, end_of_text] if self.chats else [end_of_text]
+        return end_ids(self.tokenizer, self.chats)
 
 
 def read_source(folder: Path) -> Source:

@@ -1,76 +1,137 @@
-"""Continuar un texto con el modelo terminado, en la GPU si la hay y si no en la CPU."""
+"""Continuar un texto con un modelo, según sale."""
 
-import math
+from collections.abc import Callable
 from pathlib import Path
 
-from enlace.backends import Backend, open_device
-from enlace.config.load import load_config
-from enlace.config.schema import EvaluationConfig, HardwareConfig
-from enlace.data.tokenizer import load_tokenizer
-from enlace.errors import CheckpointError, ConfigError, HardwareError
-from enlace.evaluation.samples import encode_prompt, generate_samples
-from enlace.train.artifact import CONFIG
-from enlace.train.export import load_model
+from enlace.config.schema import Config
+from enlace.errors import CheckpointError, ConfigError
+from enlace.figures import integer
+from enlace.inference.conversation import Conversation, Text, too_long
+from enlace.inference.engine import Engine, Outcome, Request, open_engine
+from enlace.model.sampling import Sampling
+from enlace.paths import MODEL, TOKENIZER
 
 _MAX_SEED = 2**63 - 1
 
+Say = Callable[[str], object]
 
-def continue_text(
-    folder: Path, prompt: str, *, max_new_tokens: int, temperature: float, top_k: int, seed: int
-) -> str:
-    """`prompt` seguido de lo que escribe el modelo de `folder`; si conversa, solo su respuesta.
 
-    La longitud se recorta a lo que cabe en el contexto del modelo.
+def continue_text(engine: Engine, prompt: str, request: Request, seed: int, write: Say) -> str:
+    """Escribe lo que sigue a `prompt` según sale y devuelve la nota final, vacía si no la hay.
+
+    Si el modelo solo completa textos, escribe antes el propio `prompt`. Se para donde se acaba el
+    contexto del modelo.
 
     Raises:
-        CheckpointError: el modelo falta o está dañado.
-        ConfigError: el principio está vacío, no es UTF-8 o ya llena el contexto, o la temperatura
-            o la semilla no sirven.
+        ConfigError: el principio está vacío, no es UTF-8 o ya llena el contexto.
     """
-    _check_request(prompt, temperature, seed)
-    if not (folder / CONFIG).is_file():
+    check_utf8(prompt)
+    talk = new_talk(engine)
+    asked = talk.ask(prompt, 0)
+    if not asked.ids:
+        raise ConfigError(too_long(0, engine.seq_len))
+    if not engine.chats:
+        write(engine.tokenizer.decode(asked.ids))
+    outcome = Outcome()
+    for piece in engine.stream(asked.ids, request, engine.generator(seed), outcome):
+        write(piece)
+    return context_note(engine) if outcome.ending == "context" else ""
+
+
+def new_talk(engine: Engine, system: str = "") -> Conversation | Text:
+    """La conversación de un modelo que conversa, o el texto de uno que solo completa.
+
+    Raises:
+        ConfigError: hay instrucciones de sistema y el modelo no conversa.
+    """
+    from enlace.data.tokenizer import TextTokenizer
+
+    if engine.chats and isinstance(engine.tokenizer, TextTokenizer):
+        return Conversation(engine.tokenizer, engine.seq_len, system)
+    if system:
+        raise ConfigError("este modelo solo completa texto y no entiende --system; quítalo")
+    return Text(engine.tokenizer, engine.seq_len)
+
+
+def context_note(engine: Engine) -> str:
+    """Lo que se dice cuando el texto llega al final del contexto."""
+    return (
+        f"se para aquí: el texto ya ocupa los {integer(engine.seq_len)} tokens que este modelo "
+        "puede leer"
+    )
+
+
+def open_for_use(given: Path | None) -> Engine:
+    """El modelo de la carpeta dada, o el entregado por la tubería.
+
+    Raises:
+        CheckpointError: falta o está dañado.
+    """
+    folder = given or MODEL
+    if not folder.is_dir():
         raise CheckpointError(
             f"{folder} no tiene ningún modelo todavía; entrénalo con `make train` o trae el "
             "compartido con `make pull`"
         )
-    backend = _open(load_config(folder / CONFIG).hardware)
-    model, config = load_model(folder, backend.sdpa_backend, backend.device)
-    tokenizer = load_tokenizer(folder)
-    chat = config.data.format == "chat"
-    length, limit = len(encode_prompt(tokenizer, prompt, chat)), config.model.seq_len
-    if not 0 < length < limit:
-        raise ConfigError(
-            f"el texto ocupa {length} tokens y este modelo admite entre 1 y {limit - 1}; "
-            "alárgalo o acórtalo"
-        )
-    settings = EvaluationConfig(
-        prompts=(prompt,),
-        max_new_tokens=min(max_new_tokens, limit - length),
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-    )
-    sample = generate_samples(model, tokenizer, settings, backend, chat)[0]
-    return sample.continuation if chat else sample.prompt + sample.continuation
+    return open_engine(folder, TOKENIZER)
 
 
-def _check_request(prompt: str, temperature: float, seed: int) -> None:
+def build_request(
+    config: Config,
+    *,
+    max_new_tokens: int | None,
+    temperature: float | None,
+    top_k: int | None,
+    top_p: float | None,
+    min_p: float | None,
+    repetition_penalty: float | None,
+    stops: tuple[str, ...],
+) -> Request:
+    """Lo que se ha pedido; lo que falta (None) sale de `params.yaml`: `export` y `data.evaluation`.
+
+    Raises:
+        ConfigError: un valor está fuera de su intervalo.
+    """
+    defaults = config.export
+    values = {
+        "temperature": defaults.temperature if temperature is None else temperature,
+        "top_k": defaults.top_k if top_k is None else top_k,
+        "top_p": defaults.top_p if top_p is None else top_p,
+        "min_p": defaults.min_p if min_p is None else min_p,
+        "repetition_penalty": (
+            defaults.repeat_penalty if repetition_penalty is None else repetition_penalty
+        ),
+    }
     try:
-        prompt.encode("utf-8")
+        sampling = Sampling(**values)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    for stop in stops:
+        check_utf8(stop)
+    length = config.data.evaluation.max_new_tokens if max_new_tokens is None else max_new_tokens
+    return Request(length, sampling, stops)
+
+
+def check_seed(seed: int) -> int:
+    """La semilla, si torch la admite.
+
+    Raises:
+        ConfigError: es demasiado grande.
+    """
+    if seed > _MAX_SEED:
+        raise ConfigError(f"seed = {seed} es demasiado grande; pon {_MAX_SEED} o menos")
+    return seed
+
+
+def check_utf8(text: str) -> None:
+    """Rechaza lo que la terminal no ha sabido leer.
+
+    Raises:
+        ConfigError: el texto no es UTF-8.
+    """
+    try:
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise ConfigError(
             "el texto no es UTF-8; revisa la codificación de la terminal (locale)"
         ) from None
-    if not math.isfinite(temperature):
-        raise ConfigError(f"temperature = {temperature} no es un número finito; prueba con 0.8")
-    if seed > _MAX_SEED:
-        raise ConfigError(f"seed = {seed} es demasiado grande; pon {_MAX_SEED} o menos")
-
-
-def _open(hardware: HardwareConfig) -> Backend:
-    """El dispositivo con que se entrenó o, si esta máquina no lo tiene, la CPU en fp32."""
-    try:
-        return open_device(hardware)
-    except HardwareError:
-        cpu = {"device": "cpu", "dtype": "fp32", "sdpa_backend": "flash", "compile": False}
-        return open_device(hardware.model_copy(update=cpu))

@@ -46,6 +46,10 @@ _ERRORS = (
         r"Invalid value for '(.+)': Input should be greater than or equal to (.+)",
         r"\1 debe ser \2 o más",
     ),
+    (
+        r"Invalid value for '(.+)': Input should be less than or equal to (.+)",
+        r"\1 debe ser \2 o menos",
+    ),
 )
 
 

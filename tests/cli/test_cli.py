@@ -20,6 +20,7 @@ COMMANDS = (
     "unlock",
     "accept-code",
     "generate",
+    "chat",
 )
 
 
@@ -57,6 +58,7 @@ def test_un_uso_incorrecto_no_acaba_bien(project: Project, arguments: list[str])
 
 def test_sin_modelo_generate_dice_como_tenerlo(project: Project) -> None:
     assert "make train" in project.refused("generate", "Había una vez")
+    assert "make train" in project.refused("chat")
 
 
 def test_importar_la_orden_no_importa_torch_ni_dvc() -> None:

@@ -1,5 +1,6 @@
 """`enlace generate` con un modelo entregado de verdad, y `status` con un run de verdad."""
 
+import codecs
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 
 from enlace.config.load import load_config
 from enlace.data.tokenizer import ByteTokenizer, save_tokenizer
+from enlace.inference.engine import open_backend
 from enlace.train.export import export_run, load_model
 from enlace.workspace.runs import summarize
 from tests.support import make_config
@@ -42,6 +44,7 @@ def test_el_resumen_de_un_run_de_verdad_es_el_suyo(source: Path) -> None:
 
 def test_voraz_escribe_lo_que_dice_el_modelo(project: Project, source: Path) -> None:
     arguments = ["generate", "Hola", "--model", str(source / "model"), "--temperature", "0"]
+    arguments += ["--repetition-penalty", "1"]
     text = project.ok(*arguments, "--max-new-tokens", "6")
     model, _ = load_model(source / "model", "flash", "cpu")
     ids_BT = torch.tensor([list(b"Hola")])
@@ -52,7 +55,8 @@ def test_voraz_escribe_lo_que_dice_el_modelo(project: Project, source: Path) -> 
         ids_BT = torch.cat([ids_BT, logits_BTV[:, -1:].argmax(-1)], dim=1)
     expected = ids_BT[0].tolist()
     end = expected.index(0) if 0 in expected else len(expected)
-    assert text == bytes(expected[:end]).decode("utf-8", "replace") + "\n"
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    assert text == decoder.decode(bytes(expected[:end])) + "\n"
 
 
 def test_la_misma_semilla_da_el_mismo_texto(project: Project, source: Path) -> None:
@@ -74,7 +78,9 @@ def test_la_continuacion_se_recorta_al_contexto(project: Project, source: Path) 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("Hola", "--temperature", "inf"), "temperature = inf"),
+        (("Hola", "--temperature", "inf"), "temperature=inf"),
+        (("Hola", "--repetition-penalty", "0"), "repetition_penalty=0.0"),
+        (("Hola", "--top-p", "2"), "--top-p debe ser 1 o menos"),
         (("Hola", "--seed", str(2**63)), "seed = 9223372036854775808"),
         (("a\udcf1o",), "no es UTF-8"),
     ],
@@ -92,13 +98,39 @@ def test_una_temperatura_minima_es_voraz(project: Project, source: Path) -> None
 
 
 def test_un_modelo_entrenado_en_gpu_se_usa_en_cpu_si_no_la_hay(
-    source: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from enlace.workspace.generate import _open
-
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    hardware = make_config().hardware.model_copy(
-        update={"device": "cuda", "dtype": "fp16", "sdpa_backend": "mem_efficient"}
-    )
-    backend = _open(hardware)
+    config = make_config()
+    gpu = {"device": "cuda", "dtype": "fp16", "sdpa_backend": "mem_efficient"}
+    hardware = config.hardware.model_copy(update=gpu)
+    backend = open_backend(config.model_copy(update={"hardware": hardware}))
     assert (backend.device.type, backend.sdpa_backend) == ("cpu", "flash")
+
+
+def test_al_llenar_el_contexto_se_dice(project: Project, source: Path) -> None:
+    model = ["--model", str(source / "model"), "--max-new-tokens"]
+    limit = load_config(source / "model" / "config.json").model.seq_len
+    told = project.enlace("generate", "Hola", *model, str(limit)).stderr
+    silent = project.enlace("generate", "Hola", *model, str(limit - 4)).stderr
+    assert f"los {limit} tokens" in told
+    assert silent == ""
+
+
+def test_el_muestreo_que_no_se_pide_es_el_de_params(project: Project, source: Path) -> None:
+    config = load_config(project.root / "params.yaml")
+    said = config.export
+    plain = ["generate", "Hola", "--model", str(source / "model")]
+    explicit = [*plain, "--temperature", str(said.temperature), "--top-k", str(said.top_k)]
+    explicit += ["--top-p", str(said.top_p), "--min-p", str(said.min_p)]
+    explicit += ["--repetition-penalty", str(said.repeat_penalty)]
+    explicit += ["--max-new-tokens", str(config.data.evaluation.max_new_tokens)]
+    assert project.ok(*plain) == project.ok(*explicit)
+    assert project.ok(*plain) != project.ok(*plain, "--temperature", "3", "--min-p", "0")
+
+
+def test_una_frase_de_parada_no_sale(project: Project, source: Path) -> None:
+    plain = ["generate", "Hola", "--model", str(source / "model"), "--max-new-tokens", "12"]
+    text = project.ok(*plain).removesuffix("\n")
+    stop = text[6:8]
+    assert project.ok(*plain, "--stop", stop) == text[: text.index(stop, 4)] + "\n"

@@ -1,0 +1,1 @@
+"""Hablar con un modelo terminado: abrirlo, generar texto según sale y llevar la conversación."""
