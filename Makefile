@@ -25,8 +25,8 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
 export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
-.PHONY: help setup setup-dev demo test bench bench-peers bench-checkpoint check format preflight params \
-	check-params bench-corpus chaos train evaluate export exp corpus status logs stop report unlock prune accept-code push \
+.PHONY: help setup setup-dev demo test bench bench-generate bench-peers bench-checkpoint check format preflight params \
+	check-params bench-corpus chaos train evaluate export chat exp corpus status logs stop report unlock prune accept-code push \
 	pull deps lock guard
 
 help: ## Enseña esta ayuda
@@ -75,6 +75,9 @@ evaluate: $(LIGHT) ## Mide el modelo terminado y escribe informe y muestras
 
 export: $(EXPORT) ## Entrega el modelo a Ollama, LM Studio, llama.cpp y transformers, en exported/
 	@exec $(ENLACE) export
+
+chat: $(LIGHT) ## Habla con el modelo terminado en la terminal: make chat [DIR=otro modelo o checkpoint]
+	@exec $(ENLACE) chat -- $${DIR:+"$$DIR"}
 
 exp: $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
 	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make exp RUN=demo" >&2; exit 2; }
@@ -125,6 +128,10 @@ bench: setup-dev ## Mide el paso frente a otros: WORK="small smoke", PAIRS=7, ON
 bench-peers: setup-dev ## Instala en .venv los programas con los que se compara make bench
 	$(PIP) --editable '.[dev,bench]'
 	$(PIP) --no-deps $(LITGPT)
+
+bench-generate: setup-dev ## Mide los tokens por segundo al generar, frente a transformers y llama.cpp: PAIRS=parejas
+	$(PIP) --editable '.[dev,export]'
+	@exec $(BIN)/python -m tests.benchmarks.generation --pairs $${PAIRS:-5}
 
 bench-checkpoint: setup-dev ## Mide lo que cuesta guardar un checkpoint; DIR=carpeta, ROUNDS=rondas
 	@exec $(BIN)/python -m tests.benchmarks.checkpoint_stall "$${DIR:-.enlace}" "$${ROUNDS:-5}"
