@@ -7,6 +7,7 @@ import pytest
 from enlace.config.schema import Config
 from enlace.preflight.estimate import affine, capacity
 from enlace.preflight.estimate.recorder import Trace
+from enlace.preflight.estimate.trace import trace_training
 from enlace.preflight.health import (
     ActivationPeak,
     Health,
@@ -132,7 +133,6 @@ def remember_traces(monkeypatch: pytest.MonkeyPatch, known: dict[str, Trace]) ->
 
     Ni la memoria del perfil, ni la tarjeta, ni la duración del run cambian una traza.
     """
-    trace = capacity.trace_training
 
     def traced(config: Config) -> Trace:
         hardware = config.hardware.model_dump(
@@ -141,7 +141,7 @@ def remember_traces(monkeypatch: pytest.MonkeyPatch, known: dict[str, Trace]) ->
         train = config.train.model_dump(exclude={"steps", "save_every", "keep_every"})
         key = f"{hardware} {train} {config.model} {config.data.document_mask}"
         if key not in known:
-            known[key] = trace(config)
+            known[key] = trace_training(config)
         return known[key]
 
     for module in (affine, capacity):
