@@ -17,8 +17,10 @@ def _pair(changes: dict[str, object]) -> list[tuple[Config, Trace]]:
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_una_mascara_para_todas_las_capas_y_la_atencion_entera(device: str) -> None:
-    changes = {**(GPU if device == "cuda" else {}), "model.n_layer": 3}
+def test_una_mascara_para_todas_las_capas_la_atencion_entera_y_un_paso_mas_lento(
+    device: str,
+) -> None:
+    changes = {**(GPU if device == "cuda" else {}), "model.n_layer": 2}
     (plain, causal), (masked, whole) = _pair(changes)
     rows, length = plain.hardware.micro_batch, plain.model.seq_len
     size = 2 if device == "cuda" else 4
@@ -38,13 +40,9 @@ def test_una_mascara_para_todas_las_capas_y_la_atencion_entera(device: str) -> N
     assert extra == known[1] - known[0]
     assert flops(whole, "attention") == 2 * flops(causal, "attention") > 0
     assert flops(whole, "gemm") == flops(causal, "gemm")
-
-
-def test_el_paso_estimado_es_mas_lento() -> None:
-    (_, causal), (_, whole) = _pair({**GPU, "model.seq_len": 64})
-    rates = Rates(1e9, 1e9, 1e9)
-    fast, slow = (step_time(trace, rates, 2) for trace in (causal, whole))
-    assert slow.micro_batch > fast.micro_batch
-    assert slow.optimizer == fast.optimizer
-    assert whole.work[1, FORWARD] != causal.work[1, FORWARD]
-    assert whole.work[1, BACKWARD] != causal.work[1, BACKWARD]
+    if device == "cuda":
+        fast, slow = (step_time(trace, Rates(1e9, 1e9, 1e9), 2) for trace in (causal, whole))
+        assert slow.micro_batch > fast.micro_batch
+        assert slow.optimizer == fast.optimizer
+    for phase in (FORWARD, BACKWARD):
+        assert whole.work[1, phase] != causal.work[1, phase]
