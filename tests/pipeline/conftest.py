@@ -10,9 +10,9 @@ from tests.pipeline.support_dvc import Clone, FirstRun, bare_clone, before_train
 
 @pytest.fixture(scope="session")
 def first_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FirstRun]:
-    """`git clone` y `dvc repro`, una sola vez para todas las pruebas."""
+    """`git clone` y `dvc repro evaluate`, una sola vez para todas las pruebas."""
     clone = bare_clone(tmp_path_factory.mktemp("first"))
-    output = clone.dvc("repro")
+    output = clone.dvc("repro", "evaluate")
     status = clone.git("status", "--porcelain", "--untracked-files=all")
     clone.commit()
     yield FirstRun(clone, output, status)

@@ -27,7 +27,7 @@ TINY = (
     "train.eval_every=120 train.eval_tokens=64 train.save_every=20 data.workers=1 "
     "data.evaluation.prompts=[Había] data.evaluation.max_new_tokens=2"
 )
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
 _POLL_SECONDS = 0.005
 _STAGE = re.compile(r"^Running stage '(\w+)'", re.MULTILINE)
 

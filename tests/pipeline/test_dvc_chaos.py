@@ -6,7 +6,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -33,29 +33,42 @@ EARLY_SECONDS = 4.0
 GOING_ON_SECONDS = 0.05
 _STEP = re.compile(r"step_(\d{8})")
 _POLL_SECONDS = 0.002
-KILL, TERM, INT = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+KILL, TERM, INT, HUP = signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 REPRO = (*DVC, "repro", "pretrain")
 # PIP=false: si make creyera que falta instalar algo, fallaría en vez de hacerlo.
 MAKE = ("make", "PIP=false", "train")
 
 
+# DVC lanza las etapas con $SHELL: bash se sustituye por la orden y sh (sin $SHELL) no, de modo que
+# el padre del entrenador podría ser otro.
+BASH: Mapping[str, str | None] = {"SHELL": "/bin/bash"}
+SH: Mapping[str, str | None] = {"SHELL": None}
+
+
 class Way(NamedTuple):
-    """Qué se lanza, a quién se mata y con qué señal."""
+    """Qué se lanza, a quién se mata, con qué señal y con qué shell."""
 
     command: tuple[str, ...]
     victim: str
     number: signal.Signals
+    shell: Mapping[str, str | None] = BASH
 
 
 WAYS = (
     Way(REPRO, "dvc", KILL),
     Way(MAKE, "make", KILL),
     Way(REPRO, "entrenador", KILL),
-    Way(REPRO, "dvc", TERM),
+    Way(REPRO, "dvc", TERM, SH),
     Way(MAKE, "grupo", INT),
     Way(REPRO, "entrenador", TERM),
-    Way(REPRO, "grupo", KILL),
+    # Cerrar la terminal: SIGHUP a todos y, cuando muere DVC, el SIGTERM de su muerte.
+    Way(REPRO, "grupo", HUP),
+    Way(MAKE, "make", KILL, SH),
+    Way(REPRO, "dvc", KILL, SH),
+    Way(REPRO, "grupo", INT),
     Way(MAKE, "grupo", TERM),
+    Way(REPRO, "dvc", TERM),
+    Way(REPRO, "grupo", KILL),
 )
 
 
@@ -68,12 +81,14 @@ def test_quince_muertes_al_azar_bajo_dvc_y_make(prepared: Clone, first_run: Firs
         name = f"muerte {number}: {way.number.name} a {way.victim}, {moment}"
         if rwlock_problem(prepared.root):
             prepared.ok(*ENLACE, "unlock")
-        running = prepared.start(*way.command)
+        running = prepared.start(*way.command, extra=way.shell)
         wait_for_moment(prepared, running, moment, step, rng)
         strike(prepared, running, way)
         done = running.finish()
         prepared.wait_until_idle()
         assert done.code != 0, name
+        if way.command == REPRO and way.number == INT and moment != EARLY:
+            assert "exited with 130" in done.text, name
         assert "pretrain" not in prepared.locked(), name
         assert not (prepared.root / "checkpoints/model").exists(), name
         reached = prepared.newest_step()

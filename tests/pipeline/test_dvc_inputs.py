@@ -65,7 +65,7 @@ def test_un_comentario_se_acepta_y_un_cambio_de_verdad_entrena_de_nuevo(finished
     weights, lock = finished.weights(), finished.locked()
     _append(finished, SCHEDULE, "# un comentario más\n")
     finished.ok(*ENLACE, "accept-code")
-    assert finished.dvc("repro").stages == []
+    assert finished.dvc("repro", "evaluate").stages == []
     assert finished.locked() != lock
     # Un cambio de verdad en un run terminado: se entrena de nuevo y lo anterior se aparta.
     (folder,) = finished.run_folders()

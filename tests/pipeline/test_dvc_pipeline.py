@@ -37,7 +37,7 @@ def test_un_clon_recien_hecho_llega_al_final_y_repetir_no_hace_nada(first_run: F
         "?? reports/pretrain/metrics.json",
         "A  dvc.lock",
     ]
-    assert clone.dvc("repro").stages == []
+    assert clone.dvc("repro", "evaluate").stages == []
     assert clone.git("status", "--porcelain") == ""
 
 
@@ -58,7 +58,7 @@ def test_cambiar_la_tasa_solo_entrena_y_evalua_y_volver_no_entrena(finished: Clo
     weights, (old,) = finished.weights(), finished.run_folders()
     before = _snapshot(old)
     finished.set_params(lr="1e-4")
-    done = finished.dvc("repro")
+    done = finished.dvc("repro", "evaluate")
     assert done.stages == ["pretrain", "evaluate"]
     assert f"paso {STEPS}/{STEPS}" in done.text
     assert finished.weights() != weights
@@ -67,7 +67,7 @@ def test_cambiar_la_tasa_solo_entrena_y_evalua_y_volver_no_entrena(finished: Clo
     assert _snapshot(old) == before
     assert (finished.root / "runs/demo").resolve() == new
     finished.set_params(lr="0.003")
-    back = finished.dvc("repro")
+    back = finished.dvc("repro", "evaluate")
     assert "paso 1/" not in back.text
     assert finished.weights() == weights
 
@@ -78,14 +78,14 @@ def test_lo_compartido_no_se_repite_en_otro_clon(finished: Clone, tmp_path: Path
     other = Clone(tmp_path / "other")
     shutil.copytree(finished.home / ".local", other.home / ".local")
     assert not (other.root / "checkpoints").exists()
-    assert other.dvc("repro", "--pull").stages == []
+    assert other.dvc("repro", "--pull", "evaluate").stages == []
     assert other.weights() == finished.weights()
     # Y con lo que hace quien trae primero y pregunta después.
     shutil.rmtree(other.root / "checkpoints")
     shutil.rmtree(other.root / ".dvc/cache")
     other.dvc("pull")
-    assert other.dvc("repro").stages == []
-    assert other.dvc("status", "--json").text.strip() == "{}"
+    assert other.dvc("repro", "evaluate").stages == []
+    assert other.dvc("status", "--json", "--with-deps", "evaluate").text.strip() == "{}"
     assert other.git("status", "--porcelain") == ""
     assert not (other.root / "runs").exists()
     other.destroy()
@@ -94,7 +94,7 @@ def test_lo_compartido_no_se_repite_en_otro_clon(finished: Clone, tmp_path: Path
 def test_un_preflight_que_no_pasa_para_todo_antes_del_corpus(tmp_path: Path) -> None:
     clone = bare_clone(tmp_path / "clone")
     clone.set_params(memory_gib=0.001)
-    text = clone.refused(*DVC, "repro")
+    text = clone.refused(*DVC, "repro", "evaluate")
     (message,) = [line for line in text.splitlines() if line.startswith("enlace: ")]
     assert "no cabe" in message
     assert "Running stage 'corpus'" not in text
