@@ -12,7 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from enlace.config.documents import SEPARATOR_ID, DocumentMask
 from enlace.config.schema import Checkpointing
-from enlace.data.tokenizer import END_OF_TEXT, SPECIAL_TOKENS, ByteTokenizer
+from enlace.data.bpe import END_OF_TEXT, SPECIAL_TOKENS
+from enlace.data.tokenizer import ByteTokenizer
 from enlace.model.documents import block_mask, document_numbers
 from enlace.model.layers import Block
 from enlace.model.transformer import Transformer
