@@ -98,7 +98,7 @@ def test_sin_registro_no_se_entrena(tmp_path: Path) -> None:
 
     with mock.patch.object(TrainLog, "record", record), pytest.raises(EnlaceError) as caught:
         run_training(tmp_path, make_config(SHORT))
-    assert "train.tsv (No space left on device)" in str(caught.value)
+    assert "train.tsv (no queda sitio" in str(caught.value)
     assert steps_in(tmp_path) == [2, 3]
     (tmp_path / TABLE).unlink()
     assert run_training(tmp_path, make_config(SHORT)).step == 6

@@ -184,7 +184,7 @@ def test_una_escritura_que_el_sistema_corta_de_verdad(base: Path, scratch: Path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not saved
-    assert "File too large" in said[0]
+    assert "el fichero es demasiado grande" in said[0]
     assert steps_in(run_dir) == [1, 2]
     verify_checkpoint(run_dir / CHECKPOINTS / "step_00000002")
 
