@@ -35,6 +35,7 @@ def _outputs(project: Project) -> object:
     return {name: stage["outs"] for name, stage in stages.items()}
 
 
+@pytest.mark.slow
 def test_comentarios_docstrings_y_formato_se_aceptan_sin_ejecutar(trained: Project) -> None:
     before = _outputs(trained)
     trained.edit(STAGE, '"""Una etapa corta."""', '"""Otra explicación,\n\nmás larga."""')

@@ -67,6 +67,7 @@ def test_cada_run_se_expande_entero(tmp_path: Path, run: str) -> None:
     assert load_config(path) == config
 
 
+@pytest.mark.slow
 def test_el_experimento_ve_la_configuracion_y_no_toca_nada(project: Project) -> None:
     before = (project.root / "params.yaml").read_bytes()
     changes = "train.lr=1e-5 data.evaluation.prompts=[\"¿Qué, 'tal'?\", null y $]"

@@ -227,9 +227,8 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
-@pytest.mark.parametrize(
-    "mode", ["none", *(pytest.param(mode, marks=pytest.mark.slow) for mode in MODES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
 def test_compilar_no_cambia_los_pasos_ni_los_nombres(
     mode: Checkpointing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

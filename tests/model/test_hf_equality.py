@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+import transformers
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from enlace.config.schema import ModelConfig
 from enlace.model.hf_names import hf_name
@@ -33,9 +33,9 @@ def _hf_twin(model: Transformer) -> nn.Module:
     }
     twin: nn.Module
     if config.qk_norm:
-        twin = Qwen3ForCausalLM(Qwen3Config(**values))
+        twin = transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**values))
     else:
-        twin = LlamaForCausalLM(LlamaConfig(**values))
+        twin = transformers.LlamaForCausalLM(transformers.LlamaConfig(**values))
     weights = {hf_name(name): tensor for name, tensor in model.state_dict().items()}
     missing, unexpected = twin.load_state_dict(weights, strict=False)
     assert not unexpected

@@ -5,17 +5,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch import Tensor
-from transformers import (
-    LogitsProcessorList,
-    MinPLogitsWarper,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from enlace.model.hf_names import hf_name
 from enlace.model.sampling import Sampling, next_ids, penalize, warp_logits
@@ -31,18 +22,18 @@ def _logits(ties: bool = True) -> Tensor:
     return logits
 
 
-def _theirs(sampling: Sampling) -> LogitsProcessorList:
+def _theirs(sampling: Sampling) -> transformers.LogitsProcessorList:
     """Los de transformers, en el orden en que su `generate` los pone."""
-    steps: list[Any] = [TemperatureLogitsWarper(sampling.temperature)]
+    steps: list[Any] = [transformers.TemperatureLogitsWarper(sampling.temperature)]
     if sampling.repetition_penalty != 1:
-        steps.insert(0, RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
+        steps.insert(0, transformers.RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty))
     if sampling.top_k:
-        steps.append(TopKLogitsWarper(sampling.top_k))
+        steps.append(transformers.TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
-        steps.append(TopPLogitsWarper(sampling.top_p))
+        steps.append(transformers.TopPLogitsWarper(sampling.top_p))
     if sampling.min_p > 0:
-        steps.append(MinPLogitsWarper(sampling.min_p))
-    return LogitsProcessorList(steps)
+        steps.append(transformers.MinPLogitsWarper(sampling.min_p))
+    return transformers.LogitsProcessorList(steps)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
@@ -71,7 +62,7 @@ def test_min_p(min_p: float) -> None:
 @pytest.mark.parametrize("penalty", [0.5, 1.1, 2.0])
 def test_penalizacion_de_todo_el_contexto_una_vez_por_id(penalty: float) -> None:
     logits, context = _logits(), random_ids(6, 40, vocab=64)
-    expected = RepetitionPenaltyLogitsProcessor(penalty)(context, logits.clone())
+    expected = transformers.RepetitionPenaltyLogitsProcessor(penalty)(context, logits.clone())
     assert torch.equal(penalize(logits, context, penalty), expected)
 
 
@@ -101,8 +92,8 @@ def test_el_texto_voraz_es_el_de_transformers(penalty: float) -> None:
     config = model_config()
     torch.manual_seed(3)
     model = Transformer(config, "flash").eval()
-    theirs = Qwen3ForCausalLM(
-        Qwen3Config(
+    theirs = transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(
             vocab_size=config.vocab_size,
             hidden_size=config.d_model,
             intermediate_size=config.ffn_dim,

@@ -10,6 +10,8 @@ from enlace.preflight.estimate.trace import trace_training
 from tests.preflight.test_estimate_trace import GPU, flops, forward_bytes
 from tests.support import make_config
 
+pytestmark = pytest.mark.slow
+
 
 def _pair(changes: dict[str, object]) -> list[tuple[Config, Trace]]:
     configs = [make_config({**changes, "data.document_mask": mask}) for mask in ("none", "block")]

@@ -14,6 +14,8 @@ from enlace.preflight.estimate.show import show_estimate
 from enlace.preflight.estimate.trace import trace_training
 from tests.support import make_config
 
+pytestmark = pytest.mark.slow
+
 MUON: dict[str, Any] = {
     "train.optimizer": "muon",
     "hardware.name": "rtx2060",

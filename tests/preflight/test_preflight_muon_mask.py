@@ -15,6 +15,8 @@ from enlace.preflight.synthetic import SyntheticStream
 from enlace.train.trainer import build_training, train_step
 from tests.support import make_config
 
+pytestmark = pytest.mark.slow
+
 TINY: dict[str, Any] = {
     "model.n_layer": 1,
     "train.tokens_per_step": 64,

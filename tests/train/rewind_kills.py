@@ -111,6 +111,9 @@ def life(folder: Path, last: int | None) -> tuple[int, int]:
 
 def main() -> None:
     """Cuenta las llamadas de una vuelta y mata en algunas."""
+    # El optimizador lo importa al crearse, y tarda más que estos entrenamientos: una vez basta.
+    import torch._dynamo  # noqa: F401
+
     folder = Path(sys.argv[1])
     status, count = life(folder / QUIET, None)
     assert status == 0, status

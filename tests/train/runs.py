@@ -139,6 +139,9 @@ def _in_new_process(run_dir: Path, config: Config, kill_at: int | None) -> int:
 
 def main() -> None:
     """Mata y reanuda cada caso."""
+    # El optimizador lo importa al crearse, y tarda más que estos entrenamientos: una vez basta.
+    import torch._dynamo  # noqa: F401
+
     folder, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
     for name, changes in cases.items():
         config = make_config(changes)
