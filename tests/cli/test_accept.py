@@ -90,6 +90,7 @@ def test_sin_el_codigo_que_se_ejecuto_en_git_se_rechaza(trained: Project) -> Non
     assert "historia de git" in message
 
 
+@pytest.mark.slow
 def test_la_version_ejecutada_puede_estar_muchos_commits_atras(trained: Project) -> None:
     for word in ("Segunda", "Tercera"):
         text = (trained.root / STAGE).read_text(encoding="utf-8")

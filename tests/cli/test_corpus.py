@@ -267,6 +267,7 @@ def test_las_rutas_con_espacios_y_las_listas_se_entienden(texts: Path) -> None:
     assert split_sources(["~"], base) == [Path.home()]
 
 
+@pytest.mark.slow
 def test_con_dvc_de_verdad_lo_anterior_sigue(root: Path, project: Project, texts: Path) -> None:
     text = project.ok("corpus", str(texts))
     assert "2 ficheros" in text

@@ -43,6 +43,7 @@ def test_cada_error_de_dvc_dice_que_pasa_y_que_hacer(error: str) -> None:
     assert ERRORS[error] in explain(error)
 
 
+@pytest.mark.slow
 def test_la_linea_va_delante_del_error_de_dvc(project: Project) -> None:
     (project.root / ".dvc/tmp").mkdir(parents=True)
     (project.root / ".dvc/tmp/rwlock").write_bytes(b"")

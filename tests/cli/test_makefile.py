@@ -61,6 +61,7 @@ def _one_line(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
+@pytest.mark.slow
 def test_train_funciona_sin_almacen_remoto_y_con_el_run_pedido(installed: Project) -> None:
     remote = Path(installed.environment["HOME"]) / ".local/share/enlace/dvc"
     done = _make(installed, "train", "RUN=smoke", "SET=train.lr=1e-5 train.steps=70")
@@ -180,6 +181,7 @@ def test_setup_instala_una_vez_por_cambio(installed: Project) -> None:
     assert len(installs()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_matar_make_para_el_entrenamiento_y_este_guarda(
     installed: Project, number: signal.Signals

@@ -160,6 +160,7 @@ def test_todas_las_secciones_son_secciones() -> None:
     )
 
 
+@pytest.mark.slow
 def test_poner_al_dia_las_dependencias_conserva_lo_demas(tmp_path: Path) -> None:
     text = (ROOT / "dvc.yaml").read_text(encoding="utf-8")
     first = next(dep for dep in STAGES["corpus"]["deps"] if is_code(dep))

@@ -135,6 +135,7 @@ def test_la_memoria_agotada_de_verdad_es_un_no_cabe(tmp_path: Path) -> None:
     assert judge(config, outcome).fit == "no cabe"
 
 
+@pytest.mark.slow
 def test_el_proceso_de_verdad_mide_y_no_deja_nada(tmp_path: Path) -> None:
     outcome = measure_isolated(CONFIG, tmp_path)
     assert isinstance(outcome, Measurement)

@@ -144,6 +144,7 @@ def test_los_shards_que_aun_no_estan_cuentan_en_el_disco(
     assert disk_use(make_config(), rehearsal, tmp_path, tmp_path).shards_bytes == 0
 
 
+@pytest.mark.slow
 def test_en_fp16_la_medida_lleva_la_salud(tmp_path: Path) -> None:
     config = make_config(FP16)
     outcome = measured(config, tmp_path, None, probe=True)

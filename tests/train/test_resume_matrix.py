@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
+from enlace.backends import open_device
+from enlace.train.checkpoint import MODEL, newest_complete
+from enlace.train.tensors import model_tensors
+from enlace.train.trainer import build_training
 from tests.support import make_config
 from tests.train.runs import run_training
 from tests.train.test_resume import assert_same_training, kill_and_resume
@@ -71,3 +76,8 @@ def test_todas_las_parejas(tmp_path: Path) -> None:
 def test_con_compile_tambien_y_con_los_mismos_nombres(tmp_path: Path) -> None:
     changes = BASE | {"hardware.compile": True, "model.dropout": 0.1}
     check(tmp_path, {"compilado": changes})
+    config = make_config()
+    plain = build_training(config, open_device(config.hardware)).model
+    found = newest_complete(tmp_path / "compilado")
+    assert found is not None
+    assert load_file(found.path / MODEL).keys() == model_tensors(plain).keys()

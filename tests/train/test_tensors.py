@@ -42,16 +42,6 @@ def test_los_nombres_no_llevan_el_prefijo_de_compile() -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf Tensor")
-def test_un_perfil_con_compile_guarda_los_mismos_nombres(tmp_path: Path) -> None:
-    run_training(tmp_path, make_config(SHORT | {"hardware.compile": True}))
-    config = make_config()
-    plain = build_training(config, open_device(config.hardware)).model
-    assert load_file(last_checkpoint(tmp_path) / MODEL).keys() == model_tensors(plain).keys()
-
-
 def test_cargar_no_suelta_el_peso_atado(finished: Path) -> None:
     config = make_config(SHORT)
     training = build_training(config, open_device(config.hardware))
