@@ -26,7 +26,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
 .PHONY: help setup setup-dev demo test bench bench-generate bench-peers bench-checkpoint check format preflight params \
-	check-params bench-corpus chaos train evaluate export chat exp corpus status logs stop report unlock prune accept-code push \
+	check-params bench-corpus chaos train evaluate export chat serve exp corpus status logs stop report unlock prune accept-code push \
 	pull deps lock guard
 
 help: ## Enseña esta ayuda
@@ -78,6 +78,9 @@ export: $(EXPORT) ## Entrega el modelo a Ollama, LM Studio, llama.cpp y transfor
 
 chat: $(LIGHT) ## Habla con el modelo terminado en la terminal: make chat [DIR=otro modelo o checkpoint]
 	@exec $(ENLACE) chat -- $${DIR:+"$$DIR"}
+
+serve: $(EXPORT) ## Abre en esta máquina una página para usar el modelo, y la API de OpenAI: make serve [DIR=exportado]
+	@exec $(ENLACE) serve -- $${DIR:+"$$DIR"}
 
 exp: $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
 	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make exp RUN=demo" >&2; exit 2; }

@@ -18,6 +18,7 @@ from enlace.workspace.corpus_commands import app as corpus_app
 from enlace.workspace.inference_commands import app as inference_app
 from enlace.workspace.lineage_commands import app as lineage_app
 from enlace.workspace.project import become_dvc, enter_project
+from enlace.workspace.serve_commands import app as serve_app
 from enlace.workspace.service_commands import app as service_app
 from enlace.workspace.tokenizer_commands import app as tokenizer_app
 from enlace.workspace.usage import SpanishCommand, SpanishGroup, run_app
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.add_typer(corpus_app)
 app.add_typer(inference_app)
 app.add_typer(lineage_app)
+app.add_typer(serve_app)
 app.add_typer(service_app)
 app.add_typer(tokenizer_app)
 command = partial(app.command, cls=SpanishCommand)

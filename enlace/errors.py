@@ -41,6 +41,10 @@ class ExportError(EnlaceError):
     """Lo exportado no es el modelo, o falta con qué exportarlo o comprobarlo."""
 
 
+class ServeError(EnlaceError):
+    """El servidor no puede empezar o seguir: puerto, motor, token o modelo."""
+
+
 class LockError(EnlaceError):
     """Otro proceso usa la misma carpeta o la misma GPU."""
 

@@ -32,6 +32,7 @@ RANKS = {
     "enlace.inference": 5,
     "enlace.lineage": 5,
     "enlace.preflight": 5,
+    "enlace.serve": 5,
     "enlace.export": 6,
     "enlace.workspace": 6,
     "enlace.cli": 7,

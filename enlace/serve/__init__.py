@@ -1,0 +1,1 @@
+"""Servir un modelo exportado: API de OpenAI y página propia delante de llama.cpp."""
