@@ -1,0 +1,117 @@
+"""¿Cuánta pérdida se compra con cada segundo? AdamW y Muon, WSD y coseno, y transformers.
+
+    python -m tests.benchmarks.loss_study prepare CARPETA TEXTOS.jsonl.gz…
+    python -m tests.benchmarks.loss_study sweep CARPETA [--jobs 2]
+    python -m tests.benchmarks.loss_study run CARPETA --recipe muon-wsd --lr 0.008 --seed 1
+
+`prepare` deja los shards que leen todos; `run` hace un entrenamiento, con un hilo, y lo apunta en
+`runs.jsonl`; `sweep` hace los que faltan, en el orden de `loss_study_plan.py`, y se puede parar y
+volver a empezar: lo apuntado no se repite.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.loss_study_plan import RECIPES, STEPS, Job, job_of, pending, read_losses
+from tests.benchmarks.loss_study_records import append_record, read_records
+
+ROOT = Path(__file__).parents[2]
+_POLL_SECONDS = 0.5
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+
+
+def prepare(folder: Path, texts: list[Path]) -> None:
+    """Reparte y codifica los textos con un vocabulario propio."""
+    from tests.benchmarks.loss_study_run import MODEL
+    from tests.data.builders import bpe
+    from tests.data.builders import prepare as build
+
+    changes = bpe(MODEL["model.vocab_size"])
+    changes |= {"data.include": ["*.jsonl.gz", "*.jsonl"], "data.val_fraction": 0.007}
+    changes |= {"data.tokenizer.train_megabytes": 8.0, "data.shard_tokens": 1 << 22}
+    build(folder, {path.name: path.read_bytes() for path in texts}, changes)
+
+
+def run_job(folder: Path, job: Job, sizes: dict[str, Any] | None = None) -> bool:
+    """Hace un entrenamiento y lo apunta; False si ya lo estaba."""
+    if job in {job_of(record) for record in read_records(folder)}:
+        return False
+    import torch
+
+    from enlace.provenance import git_state
+    from tests.benchmarks.loss_study_run import run
+
+    torch.set_num_threads(1)
+    start = time.perf_counter()
+    figures = run(folder / "shards", job, sizes)
+    figures |= {"wall_seconds": round(time.perf_counter() - start, 1), "git": git_state(ROOT)}
+    figures |= {"load": os.getloadavg()[0], "date": datetime.now().astimezone().isoformat()}
+    append_record(folder, figures)
+    return True
+
+
+def sweep(folder: Path, jobs: int) -> list[Job]:
+    """Hace todo lo que falta, cada entrenamiento en un proceso; devuelve los que se rompieron."""
+    running: dict[Job, subprocess.Popen[bytes]] = {}
+    broken: list[Job] = []
+    while True:
+        for job, process in list(running.items()):
+            if process.poll() is not None:
+                del running[job]
+                broken += [job] if process.returncode else []
+        left = pending(read_losses(read_records(folder)))
+        waiting = [job for job in left if job not in running and job not in broken]
+        if not waiting and not running:
+            return broken
+        for job in waiting[: jobs - len(running)]:
+            say(f"{datetime.now():%H:%M:%S} {job}")
+            running[job] = subprocess.Popen(command(folder, job), env=os.environ | _ONE_THREAD)
+        time.sleep(_POLL_SECONDS)
+
+
+def command(folder: Path, job: Job) -> list[str]:
+    """La orden que hace un entrenamiento."""
+    module = [sys.executable, "-m", "tests.benchmarks.loss_study", "run", str(folder)]
+    return module + [
+        text for key, value in job._asdict().items() for text in (f"--{key}", str(value))
+    ]
+
+
+def say(line: str) -> None:
+    """Una línea por la salida."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """La línea de órdenes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("action", choices=("prepare", "run", "sweep"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("texts", type=Path, nargs="*")
+    parser.add_argument("--recipe", choices=RECIPES)
+    parser.add_argument("--lr", type=float)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    if options.action == "prepare":
+        prepare(options.folder, options.texts)
+    elif options.action == "run":
+        if options.recipe is None or options.lr is None:
+            parser.error("run necesita --recipe y --lr")
+        job = Job(options.recipe, options.lr, options.seed, options.steps)
+        say("apuntado" if run_job(options.folder, job) else "ya estaba apuntado")
+    elif options.action == "sweep":
+        if broken := sweep(options.folder, options.jobs):
+            sys.exit(f"se rompieron, y no están apuntados: {broken}")
+
+
+if __name__ == "__main__":
+    main()
