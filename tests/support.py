@@ -15,6 +15,7 @@ _TINY: dict[str, Any] = {
         "compile": False,
         "activation_checkpointing": "none",
         "loss_chunk_rows": 64,
+        "loss_chunk_columns": 96,
         "threads": 0,
         "memory_gib": 4.0,
         "memory_margin": 0.1,

@@ -84,6 +84,7 @@ class HardwareConfig(Section):
             "compile",
             "activation_checkpointing",
             "loss_chunk_rows",
+            "loss_chunk_columns",
             "threads",
             "memory_gib",
             "memory_margin",
@@ -103,6 +104,9 @@ class HardwareConfig(Section):
         description="qué se recalcula hacia atrás para guardar menos: nada, la FFN o el bloque"
     )
     loss_chunk_rows: Count = Field(description="filas de logits que la pérdida calcula a la vez")
+    loss_chunk_columns: Count = Field(
+        description="columnas de logits de cada producto de la pérdida; solo en fp32 o al validar"
+    )
     threads: CountOrZero = Field(description="hilos de CPU; con 0, los que elija torch")
     memory_gib: Positive = Field(description="memoria del dispositivo, en GiB")
     memory_margin: Fraction = Field(description="fracción de la memoria que debe quedar libre")

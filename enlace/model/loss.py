@@ -11,6 +11,9 @@ Para una fila con logits l, objetivo t y s = logsumexp(l):
     objetivo = ce + ζ·z
     ∂objetivo/∂l_j = (1 + 2ζs)·softmax(l)_j − [j = t]
 
+Cada bloque de filas se parte además en bloques de columnas: cada uno tiene su softmax y su
+logsumexp s_b, y exp(s_b − s) los une después (`Rows.softmax_factors`).
+
 El momento en que se forman los gradientes depende de la precisión de `hidden`:
 
 - **fp32**: en la propia pasada hacia delante. Ahorra recalcular los logits (un GEMM de cuatro), que
@@ -20,7 +23,8 @@ El momento en que se forman los gradientes depende de la precisión de `hidden`:
   redondear a 16 bits: redondear primero convierte en cero buena parte del gradiente y deja sin
   efecto a GradScaler.
 
-Letras de forma: N filas, V vocabulario, E anchura del modelo, R filas de un bloque.
+Letras de forma: N filas, V vocabulario, E anchura del modelo, R filas y C columnas de un bloque, B
+bloques de columnas.
 """
 
 from enum import Enum
@@ -54,6 +58,7 @@ def linear_cross_entropy(
     *,
     z_weight: float,
     chunk_rows: int,
+    chunk_columns: int | None = None,
     recompute: bool = False,
 ) -> LossSums:
     """Sumas de entropía cruzada y z-loss de `hidden @ weight.T` contra `targets`.
@@ -66,13 +71,15 @@ def linear_cross_entropy(
         targets_N: ids (N,) int64 en [0, V), o −100 para las filas que no cuentan.
         z_weight: peso ζ de la z-loss.
         chunk_rows: filas de logits que se calculan a la vez.
+        chunk_columns: columnas de cada producto; sin ellas, las V. Solo en fp32 o sin gradiente.
         recompute: formar los gradientes hacia atrás también en fp32 (en 16 bits es obligado).
 
     Raises:
-        ValueError: `chunk_rows` no es positivo o (en CPU) hay objetivos fuera de [0, V).
+        ValueError: un bloque sin filas o sin columnas, o (en CPU) objetivos fuera de [0, V).
     """
-    if chunk_rows <= 0:
-        raise ValueError(f"chunk_rows={chunk_rows} debe ser al menos 1")
+    for name, value in (("chunk_rows", chunk_rows), ("chunk_columns", chunk_columns)):
+        if value is not None and value <= 0:
+            raise ValueError(f"{name}={value} debe ser al menos 1")
     _check_targets(targets_N, weight_VE.shape[0])
     differentiable = torch.is_grad_enabled() and (
         hidden_NE.requires_grad or weight_VE.requires_grad
@@ -87,7 +94,8 @@ def linear_cross_entropy(
     if torch.compiler.is_compiling():
         # Como decorador cargaría torch._dynamo, que pesa segundos, en cada proceso que no compila.
         apply = torch.compiler.disable(apply)
-    objective, ce, z = apply(hidden_NE, weight_VE, targets_N, z_weight, chunk_rows, moment)
+    block = (chunk_rows, chunk_columns)
+    objective, ce, z = apply(hidden_NE, weight_VE, targets_N, z_weight, block, moment)
     return LossSums(objective, ce, z, (targets_N != IGNORED).sum())
 
 
@@ -109,26 +117,30 @@ class _LinearCrossEntropy(torch.autograd.Function):
         weight_VE: Tensor,
         targets_N: Tensor,
         z_weight: float,
-        chunk_rows: int,
+        block: tuple[int, int | None],
         moment: _Moment,
     ) -> tuple[Tensor, Tensor, Tensor]:
         rows = Rows(targets_N)
+        forms = moment is _Moment.FORWARD
         # Dentro de autocast, un mm de fp32 se redondearía a 16 bits sin que nadie lo pidiera.
         with torch.autocast(hidden_NE.device.type, enabled=False):
-            head = Head(hidden_NE, weight_VE, chunk_rows)
-            gradients = Gradients(head, ctx.needs_input_grad[:2], moment is _Moment.FORWARD)
+            head = Head(hidden_NE, weight_VE, block, keep=forms)
+            gradients = Gradients(head, ctx.needs_input_grad[:2], forms)
             lse_N = torch.empty(hidden_NE.shape[0], device=hidden_NE.device)
             target_logit_N = torch.empty_like(lse_N)
             for chunk in head.chunks():
-                logits_RV = head.logits(chunk)
-                target_logit_N[chunk] = logits_RV.gather(1, rows.index_N1[chunk]).squeeze(1)
-                softmax_RV = head.softmax(logits_RV, lse_N[chunk])
-                if moment is _Moment.FORWARD:
-                    slope_R = rows.divide_target(chunk, softmax_RV, lse_N, z_weight)
-                    gradients.add(chunk, softmax_RV, slope_R)
-        ctx.z_weight, ctx.chunk_rows = z_weight, chunk_rows
+                softmaxes, lse_BR = head.softmaxes(chunk, rows, target_logit_N[chunk])
+                torch.logsumexp(lse_BR, 0, out=lse_N[chunk])
+                if forms:
+                    factors = rows.softmax_factors(chunk, lse_BR, lse_N[chunk], z_weight)
+                    for part, softmax_RC, inverse_R, factor_R in zip(
+                        head.columns(), softmaxes, *factors, strict=True
+                    ):
+                        rows.subtract_target(chunk, part, softmax_RC, inverse_R)
+                        gradients.add(chunk, part, softmax_RC, factor_R)
+        ctx.z_weight, ctx.chunk_rows = z_weight, block[0]
         # Fuera de `save_for_backward`, que no deja cambiarlos en el sitio ni soltarlos antes.
-        ctx.formed = gradients.result() if moment is _Moment.FORWARD else None
+        ctx.formed = gradients.result() if forms else None
         if moment is not _Moment.NEVER:
             ctx.save_for_backward(hidden_NE, weight_VE, targets_N, lse_N)
         ce = torch.where(rows.valid_N, lse_N - target_logit_N, 0.0).sum()
@@ -151,13 +163,15 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden_NE, weight_VE, targets_N, lse_N = ctx.saved_tensors
         rows = Rows(targets_N)
         with torch.autocast(hidden_NE.device.type, enabled=False):
-            head = Head(hidden_NE, weight_VE, ctx.chunk_rows)
+            # La fila entera: su logsumexp ya se sabe y el redondeo a 16 bits es uno solo.
+            head = Head(hidden_NE, weight_VE, (ctx.chunk_rows, None))
             gradients = Gradients(head, ctx.needs_input_grad[:2], active=True)
+            (whole,) = head.columns()
             for chunk in head.chunks():
-                softmax_RV = head.softmax(head.logits(chunk))
-                out_RV = head.rounded(softmax_RV)
+                softmax_RV = head.softmax(chunk, whole, head.logits(chunk, whole))
+                out_RV = head.rounded(chunk, whole, softmax_RV)
                 rows.logits_gradient(chunk, softmax_RV, lse_N, ctx.z_weight, upstream, out_RV)
-                gradients.add(chunk, out_RV)
+                gradients.add(chunk, whole, out_RV)
         return *gradients.result(), None, None, None, None
 
 

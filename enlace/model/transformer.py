@@ -64,6 +64,8 @@ class Transformer(nn.Module):
         loss_chunk_rows: int = 512,
         activation_checkpointing: Checkpointing = "none",
         document_mask: DocumentMask = "none",
+        *,
+        loss_chunk_columns: int | None = None,
     ) -> None:
         """Construye y da valor inicial a los pesos con el generador global de torch.
 
@@ -76,6 +78,7 @@ class Transformer(nn.Module):
                 entrenar: nada, la FFN de cada bloque o el bloque entero. No cambia el resultado.
             document_mask: si la atención se queda en el documento (ver `enlace.model.documents`),
                 al entrenar, al validar y al generar.
+            loss_chunk_columns: columnas de cada producto de la pérdida; sin ellas, todas.
 
         Raises:
             ConfigError: `sdpa_backend` no existe.
@@ -83,6 +86,7 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         self.loss_chunk_rows = loss_chunk_rows
+        self.loss_chunk_columns = loss_chunk_columns
         self.document_mask = document_mask
         self.recompute_blocks = activation_checkpointing == "block"
         expand_kv, recompute_mlp = expands_kv(sdpa_backend), activation_checkpointing == "mlp"
@@ -149,6 +153,7 @@ class Transformer(nn.Module):
             targets_BT.flatten(),
             z_weight=self.config.z_loss_weight,
             chunk_rows=self.loss_chunk_rows,
+            chunk_columns=self.loss_chunk_columns,
         )
         return sums
 

@@ -140,8 +140,13 @@ def load_model(
             f"el modelo de {path} se entrenó con data.document_mask = {mask} y la atención "
             f"{sdpa_backend} no admite máscara en {device}; pon hardware.sdpa_backend: {kernel}"
         )
+    hardware = config.hardware
     model = Transformer(
-        config.model, sdpa_backend, config.hardware.loss_chunk_rows, document_mask=mask
+        config.model,
+        sdpa_backend,
+        hardware.loss_chunk_rows,
+        document_mask=mask,
+        loss_chunk_columns=hardware.loss_chunk_columns,
     )
     load_model_tensors(model, read_tensors(path / MODEL), path / MODEL)
     return model.to(device).eval(), config

@@ -87,6 +87,7 @@ def build_training(config: Config, backend: Backend) -> Training:
         hardware.loss_chunk_rows,
         hardware.activation_checkpointing,
         config.data.document_mask,
+        loss_chunk_columns=hardware.loss_chunk_columns,
     )
     model.to(backend.device).train()
     if hardware.compile:

@@ -89,6 +89,7 @@ def loss_enlace(setup: Setup, session: Session) -> None:
             targets_N,
             z_weight=config.model.z_loss_weight,
             chunk_rows=config.hardware.loss_chunk_rows,
+            chunk_columns=config.hardware.loss_chunk_columns,
         )
         return sums.objective / targets_N.numel(), sums.ce / targets_N.numel()
 

@@ -20,6 +20,7 @@ OPERATIONAL = {
     "hardware.micro_batch",
     "hardware.compile",
     "hardware.loss_chunk_rows",
+    "hardware.loss_chunk_columns",
     "hardware.threads",
     "hardware.memory_gib",
     "hardware.memory_margin",
@@ -177,7 +178,7 @@ def test_identidad_dorada() -> None:
         "f744f03bfd1c6f3372c805a766ea587c3896c505761ec80022167c4a044cf9c0"
     )
     assert make_config().fingerprint() == (
-        "1583732190796e2f69edd2ceaa17b07cf1407d2409c41797ef6478594076e2c3"
+        "bc10ed4a2b0c945b2263a272cbcb87f722f3ba9e05979b0a39b098b50c95f56e"
     )
 
 

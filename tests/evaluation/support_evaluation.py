@@ -18,7 +18,13 @@ def tiny_backend(config: Config | None = None) -> Backend:
 def tiny_model(config: Config | None = None) -> Transformer:
     chosen = config or make_config()
     torch.manual_seed(3)
-    return Transformer(chosen.model, chosen.hardware.sdpa_backend, chosen.hardware.loss_chunk_rows)
+    hardware = chosen.hardware
+    return Transformer(
+        chosen.model,
+        hardware.sdpa_backend,
+        hardware.loss_chunk_rows,
+        loss_chunk_columns=hardware.loss_chunk_columns,
+    )
 
 
 def tiny_batch(rows: int = 7, length: int = 32, ignored: int = 40) -> Batch:

@@ -1,69 +1,31 @@
 """La pérdida por bloques contra una referencia ingenua en float64."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from enlace.model.loss import IGNORED, LossSums, linear_cross_entropy
-
-N, E, V = 37, 16, 53
-
-
-def _case(
-    seed: int = 0, rows: int = N, width: int = E, vocab: int = V
-) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    hidden = torch.randn(rows, width, generator=generator)
-    weight = torch.randn(vocab, width, generator=generator)
-    targets = torch.randint(vocab, (rows,), generator=generator)
-    targets[3::5] = IGNORED
-    return hidden, weight, targets
-
-
-def _reference(
-    hidden: Tensor, weight: Tensor, targets: Tensor, z_weight: float, upstream: float = 1.0
-) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Sumas y gradientes en float64, con los logits enteros."""
-    hidden = hidden.detach().double().requires_grad_()
-    weight = weight.detach().double().requires_grad_()
-    logits = hidden @ weight.T
-    ce = F.cross_entropy(logits, targets, ignore_index=IGNORED, reduction="sum")
-    z = (logits.logsumexp(1).square() * (targets != IGNORED)).sum()
-    objective = ce + z_weight * z
-    (objective * upstream).backward()
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    return {"objective": objective, "ce": ce, "z": z}, hidden.grad, weight.grad
-
-
-def _gradients(
-    hidden: Tensor, weight: Tensor, targets: Tensor, upstream: float = 1.0, **options: Any
-) -> tuple[LossSums, Tensor, Tensor]:
-    hidden = hidden.detach().clone().requires_grad_()
-    weight = weight.detach().clone().requires_grad_()
-    sums = linear_cross_entropy(hidden, weight, targets, **options)
-    (sums.objective * upstream).backward()
-    assert hidden.grad is not None
-    assert weight.grad is not None
-    return sums, hidden.grad, weight.grad
+from enlace.model.loss import IGNORED, linear_cross_entropy
+from tests.model.support_loss import V, exact_loss, loss_case, loss_gradients
 
 
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("z_weight", [0.0, 1e-4, 0.5])
-@pytest.mark.parametrize("chunk_rows", [1, 8, N, 1000])
+@pytest.mark.parametrize("chunk_columns", [None, 16, 1000])
+@pytest.mark.parametrize("chunk_rows", [1, 8, 1000])
 def test_sumas_y_gradientes_iguales_a_float64(
-    chunk_rows: int, z_weight: float, recompute: bool
+    chunk_rows: int, chunk_columns: int | None, z_weight: float, recompute: bool
 ) -> None:
-    case = _case()
-    expected, hidden_gradient, weight_gradient = _reference(*case, z_weight, upstream=0.25)
-    sums, hidden, weight = _gradients(
-        *case, upstream=0.25, z_weight=z_weight, chunk_rows=chunk_rows, recompute=recompute
+    case = loss_case()
+    expected, hidden_gradient, weight_gradient = exact_loss(*case, z_weight, upstream=0.25)
+    sums, hidden, weight = loss_gradients(
+        *case,
+        upstream=0.25,
+        z_weight=z_weight,
+        chunk_rows=chunk_rows,
+        chunk_columns=chunk_columns,
+        recompute=recompute,
     )
     for name, value in expected.items():
         torch.testing.assert_close(getattr(sums, name).double(), value, rtol=1e-6, atol=0)
@@ -73,7 +35,7 @@ def test_sumas_y_gradientes_iguales_a_float64(
 
 
 def test_solo_el_objetivo_es_diferenciable_y_todo_es_fp32() -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     for dtype in (torch.float32, torch.float16):
         sums = linear_cross_entropy(
             hidden.to(dtype).requires_grad_(), weight, targets, z_weight=1e-4, chunk_rows=8
@@ -85,9 +47,9 @@ def test_solo_el_objetivo_es_diferenciable_y_todo_es_fp32() -> None:
 
 
 def test_las_dos_maneras_dan_el_mismo_gradiente() -> None:
-    case = _case()
-    one = _gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8)
-    other = _gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8, recompute=True)
+    case = loss_case()
+    one = loss_gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8)
+    other = loss_gradients(*case, upstream=3.0, z_weight=1e-2, chunk_rows=8, recompute=True)
     assert torch.equal(one[0].objective, other[0].objective)
     torch.testing.assert_close(one[1], other[1], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(one[2], other[2], rtol=1e-5, atol=1e-6)
@@ -96,11 +58,11 @@ def test_las_dos_maneras_dan_el_mismo_gradiente() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("scale", [1.0, 65536.0])
 def test_16_bits_con_la_escala_de_la_perdida(dtype: torch.dtype, scale: float) -> None:
-    hidden, weight, targets = _case(rows=256)
+    hidden, weight, targets = loss_case(rows=256)
     hidden, weight = hidden.to(dtype), weight.to(dtype).float()
     upstream = scale / 256
-    _, hidden_gradient, weight_gradient = _reference(hidden, weight, targets, 1e-4, upstream)
-    sums, ours_hidden, ours_weight = _gradients(
+    _, hidden_gradient, weight_gradient = exact_loss(hidden, weight, targets, 1e-4, upstream)
+    sums, ours_hidden, ours_weight = loss_gradients(
         hidden, weight, targets, upstream, z_weight=1e-4, chunk_rows=32
     )
     assert ours_hidden.dtype == dtype
@@ -110,14 +72,14 @@ def test_16_bits_con_la_escala_de_la_perdida(dtype: torch.dtype, scale: float) -
         assert ours.isfinite().all()
         assert (ours.double() - exact).norm() < error * exact.norm()
     torch.testing.assert_close(
-        sums.ce.double(), _reference(hidden, weight, targets, 0.0)[0]["ce"], rtol=1e-5, atol=0
+        sums.ce.double(), exact_loss(hidden, weight, targets, 0.0)[0]["ce"], rtol=1e-5, atol=0
     )
 
 
 def test_la_escala_se_aplica_antes_de_redondear_a_fp16() -> None:
     """Redondear primero convierte en ceros el gradiente que la escala debía salvar."""
     rows, scale = 16, 65536.0
-    hidden, weight, targets = _case(rows=rows)
+    hidden, weight, targets = loss_case(rows=rows)
     # El objetivo gana a los demás por unos 20 nats: sus probabilidades, ~2e-9, no caben en fp16.
     hidden[:, 0], weight[:, 0] = 1.0, 0.0
     hidden, weight = hidden.half(), (0.1 * weight).half().float()
@@ -126,8 +88,8 @@ def test_la_escala_se_aplica_antes_de_redondear_a_fp16() -> None:
     probabilities = (hidden.float() @ weight.T).softmax(1)[:, 1:]
     assert not probabilities.half().any()
 
-    exact = _reference(hidden, weight, targets, 0.0, scale / rows)
-    _, hidden_gradient, weight_gradient = _gradients(
+    exact = exact_loss(hidden, weight, targets, 0.0, scale / rows)
+    _, hidden_gradient, weight_gradient = loss_gradients(
         hidden, weight, targets, scale / rows, z_weight=0.0, chunk_rows=8
     )
     error = (weight_gradient[1:].double() - exact[2][1:]).norm() / exact[2][1:].norm()
@@ -136,9 +98,9 @@ def test_la_escala_se_aplica_antes_de_redondear_a_fp16() -> None:
 
 
 def test_objetivos_todos_ignorados() -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     for dtype in (torch.float32, torch.float16):
-        sums, hidden_gradient, weight_gradient = _gradients(
+        sums, hidden_gradient, weight_gradient = loss_gradients(
             hidden.to(dtype), weight, torch.full_like(targets, IGNORED), z_weight=1e-4, chunk_rows=8
         )
         assert sums.objective.item() == sums.ce.item() == sums.z.item() == sums.count.item() == 0
@@ -147,10 +109,10 @@ def test_objetivos_todos_ignorados() -> None:
 
 
 def test_las_filas_ignoradas_no_cuentan() -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     kept = targets != IGNORED
-    whole = _gradients(hidden, weight, targets, z_weight=1e-2, chunk_rows=8)
-    only = _gradients(hidden[kept], weight, targets[kept], z_weight=1e-2, chunk_rows=8)
+    whole = loss_gradients(hidden, weight, targets, z_weight=1e-2, chunk_rows=8)
+    only = loss_gradients(hidden[kept], weight, targets[kept], z_weight=1e-2, chunk_rows=8)
     torch.testing.assert_close(whole[0].objective, only[0].objective)
     torch.testing.assert_close(whole[1][kept], only[1])
     torch.testing.assert_close(whole[2], only[2])
@@ -158,8 +120,8 @@ def test_las_filas_ignoradas_no_cuentan() -> None:
 
 
 def test_la_perdida_no_depende_del_micro_batch() -> None:
-    hidden, weight, targets = _case(rows=32)
-    whole, whole_hidden, whole_weight = _gradients(
+    hidden, weight, targets = loss_case(rows=32)
+    whole, whole_hidden, whole_weight = loss_gradients(
         hidden, weight, targets, z_weight=1e-2, chunk_rows=8
     )
     shared = weight.clone().requires_grad_()
@@ -179,8 +141,10 @@ def test_la_perdida_no_depende_del_micro_batch() -> None:
 
 
 def test_solo_se_calcula_el_gradiente_que_hace_falta() -> None:
-    hidden, weight, targets = _case()
-    _, full_hidden, full_weight = _gradients(hidden, weight, targets, z_weight=0.1, chunk_rows=8)
+    hidden, weight, targets = loss_case()
+    _, full_hidden, full_weight = loss_gradients(
+        hidden, weight, targets, z_weight=0.1, chunk_rows=8
+    )
     for recompute in (False, True):
         leaf = hidden.clone().requires_grad_()
         options: dict[str, Any] = {"z_weight": 0.1, "chunk_rows": 8, "recompute": recompute}
@@ -191,59 +155,12 @@ def test_solo_se_calcula_el_gradiente_que_hace_falta() -> None:
         torch.testing.assert_close(leaf.grad, full_weight)
 
 
-class _Watch(TorchDispatchMode):
-    """Anota el mayor tensor que da una operación y cuántos productos de matrices hubo."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.largest = 0
-        self.products = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        outputs = result if isinstance(result, tuple | list) else (result,)
-        for output in outputs:
-            if isinstance(output, Tensor):
-                self.largest = max(self.largest, output.untyped_storage().nbytes())
-        self.products += "mm" in str(func)
-        return result
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("rows", [64, 512])
-def test_los_logits_del_batch_no_existen_nunca(rows: int, dtype: torch.dtype) -> None:
-    vocab, chunk_rows = 1024, 32
-    hidden, weight, targets = _case(rows=rows, vocab=vocab)
-    with _Watch() as watch:
-        _gradients(hidden.to(dtype), weight, targets, z_weight=1e-4, chunk_rows=chunk_rows)
-    assert watch.largest == 4 * chunk_rows * vocab
-
-
-def test_sin_gradiente_no_se_trabaja_para_el() -> None:
-    hidden, weight, targets = _case()
-    weight.requires_grad_()
-    with _Watch() as watch, torch.no_grad():
-        quiet = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=N)
-    assert watch.products == 1
-    with _Watch() as watch:
-        loud = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=N)
-    assert watch.products == 2  # los logits y dW: hidden no pide gradiente
-    assert not quiet.objective.requires_grad
-    assert torch.equal(quiet.objective, loud.objective)
-
-
 def test_bajo_autocast_no_cambia_nada() -> None:
-    case = _case()
-    plain = _gradients(*case, z_weight=1e-4, chunk_rows=8)
+    case = loss_case()
+    plain = loss_gradients(*case, z_weight=1e-4, chunk_rows=8)
     with torch.autocast("cpu", dtype=torch.float16):
-        wrapped = _gradients(*case, z_weight=1e-4, chunk_rows=8)
-        recomputed = _gradients(*case, z_weight=1e-4, chunk_rows=8, recompute=True)
+        wrapped = loss_gradients(*case, z_weight=1e-4, chunk_rows=8)
+        recomputed = loss_gradients(*case, z_weight=1e-4, chunk_rows=8, recompute=True)
     assert torch.equal(plain[0].objective, wrapped[0].objective)
     assert torch.equal(plain[1], wrapped[1])
     assert torch.equal(plain[2], wrapped[2])
@@ -252,9 +169,9 @@ def test_bajo_autocast_no_cambia_nada() -> None:
 
 @pytest.mark.parametrize("recompute", [False, True])
 def test_logits_enormes_no_desbordan(recompute: bool) -> None:
-    hidden, weight, targets = _case()
-    expected, hidden_gradient, _ = _reference(300 * hidden, weight, targets, 1e-4)
-    sums, ours, _ = _gradients(
+    hidden, weight, targets = loss_case()
+    expected, hidden_gradient, _ = exact_loss(300 * hidden, weight, targets, 1e-4)
+    sums, ours, _ = loss_gradients(
         300 * hidden, weight, targets, z_weight=1e-4, chunk_rows=8, recompute=recompute
     )
     assert expected["ce"] > 1e4
@@ -263,7 +180,7 @@ def test_logits_enormes_no_desbordan(recompute: bool) -> None:
 
 
 def test_dos_backward_del_mismo_grafo() -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     weight.requires_grad_()
     sums = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=8)
     sums.objective.backward(retain_graph=True)
@@ -274,7 +191,7 @@ def test_dos_backward_del_mismo_grafo() -> None:
 
 
 def test_un_nan_llega_a_la_perdida() -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     hidden[0, 0] = math.nan
     sums = linear_cross_entropy(hidden, weight, targets, z_weight=1e-4, chunk_rows=8)
     assert sums.ce.isnan()
@@ -282,35 +199,14 @@ def test_un_nan_llega_a_la_perdida() -> None:
 
 @pytest.mark.parametrize("wrong", [V, -1, -101])
 def test_objetivo_fuera_del_vocabulario(wrong: int) -> None:
-    hidden, weight, targets = _case()
+    hidden, weight, targets = loss_case()
     targets[5] = wrong
     with pytest.raises(ValueError, match=f"el objetivo {wrong} no está en el vocabulario"):
         linear_cross_entropy(hidden, weight, targets, z_weight=0.0, chunk_rows=8)
 
 
-def test_bloques_de_cero_filas() -> None:
+def test_bloques_de_cero_filas_o_columnas() -> None:
     with pytest.raises(ValueError, match="chunk_rows=0"):
-        linear_cross_entropy(*_case(), z_weight=0.0, chunk_rows=0)
-
-
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_compile_no_entra_en_la_perdida() -> None:
-    hidden, weight, targets = _case()
-    weight.requires_grad_()
-
-    def doubled(states: Tensor) -> Tensor:
-        sums = linear_cross_entropy(2 * states, weight, targets, z_weight=1e-4, chunk_rows=8)
-        doubled_sum: Tensor = 2 * sums.objective
-        return doubled_sum
-
-    graphs: list[torch.fx.GraphModule] = []
-
-    def spy(graph: torch.fx.GraphModule, _: list[Tensor]) -> Callable[..., Any]:
-        graphs.append(graph)
-        return graph.forward
-
-    compiled = torch.compile(doubled, backend=spy)
-    torch.testing.assert_close(compiled(hidden), doubled(hidden))
-    traced = [str(node.target) for graph in graphs for node in graph.graph.nodes]
-    assert traced
-    assert not any("mm" in target or "softmax" in target for target in traced)
+        linear_cross_entropy(*loss_case(), z_weight=0.0, chunk_rows=0)
+    with pytest.raises(ValueError, match="chunk_columns=0"):
+        linear_cross_entropy(*loss_case(), z_weight=0.0, chunk_rows=8, chunk_columns=0)

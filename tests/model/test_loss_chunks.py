@@ -9,23 +9,52 @@ from torch.nn import functional as F  # noqa: N812
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from enlace.model.loss import IGNORED, linear_cross_entropy
-from enlace.model.loss_chunks import Head
+from enlace.model.loss_chunks import Head, Rows
 
 ROWS, WIDTH = 50, 8
 
 
-@pytest.mark.parametrize("vocab", [53, 1 << 15])
-def test_el_softmax_en_el_sitio_es_el_de_torch_bit_a_bit(vocab: int) -> None:
+@pytest.mark.parametrize(("vocab", "columns"), [(53, None), (1 << 15, None), (53, 16), (53, 53)])
+def test_el_softmax_en_el_sitio_es_el_de_torch_bit_a_bit(vocab: int, columns: int | None) -> None:
     hidden, weight = _drawn(ROWS, WIDTH), _drawn(vocab, WIDTH)
-    head = Head(hidden, weight, 40)
-    chunk = next(head.chunks())
-    logits = head.logits(chunk)
-    expected, lse = logits.softmax(1), torch.empty(40)
-    expected_lse = logits.logsumexp(1)
-    softmax = head.softmax(logits, lse)
-    assert softmax.data_ptr() == logits.data_ptr()
-    assert torch.equal(softmax, expected)
-    torch.testing.assert_close(lse, expected_lse, rtol=1e-6, atol=1e-6)
+    targets = torch.arange(ROWS)
+    head, rows = Head(hidden, weight, (40, columns)), Rows(targets)
+    chunk, target_logit = next(head.chunks()), torch.empty(40)
+    logits = [head.logits(chunk, part).clone() for part in head.columns()]
+    softmaxes, lse = head.softmaxes(chunk, rows, target_logit)
+    assert torch.equal(target_logit, torch.cat(logits, 1)[torch.arange(40), targets[:40]])
+    for block, softmax, block_lse in zip(logits, softmaxes, lse, strict=True):
+        assert torch.equal(softmax, block.softmax(1))
+        torch.testing.assert_close(block_lse, block.logsumexp(1), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_los_tampones_son_los_justos(keep: bool) -> None:
+    hidden, weight = _drawn(ROWS, WIDTH), _drawn(53, WIDTH)
+    head = Head(hidden, weight, (40, 16), keep=keep)
+    softmaxes, _ = head.softmaxes(next(head.chunks()), Rows(torch.arange(ROWS)), torch.empty(40))
+    sizes = {softmax.untyped_storage().nbytes() for softmax in softmaxes}
+    assert sizes == {4 * 40 * (53 if keep else 16)}
+    assert len({softmax.data_ptr() for softmax in softmaxes}) == (4 if keep else 1)
+
+
+@pytest.mark.parametrize("columns", [None, 1, 2])
+def test_un_objetivo_imposible_no_estropea_el_gradiente(columns: int | None) -> None:
+    """La probabilidad de todo el bloque del objetivo se hace 0 en fp32."""
+    weight = torch.tensor([[0.0], [200.0], [1.0], [150.0]])
+    hidden, targets = torch.tensor([[1.0], [-1.0], [0.01]]), torch.tensor([0, 1, 2])
+    ours = [tensor.clone().requires_grad_() for tensor in (hidden, weight)]
+    exact = [tensor.double().requires_grad_() for tensor in (hidden, weight)]
+    linear_cross_entropy(
+        *ours, targets, z_weight=1e-4, chunk_rows=2, chunk_columns=columns
+    ).objective.backward()
+    logits = exact[0] @ exact[1].T
+    z = 1e-4 * logits.logsumexp(1).square().sum()
+    (F.cross_entropy(logits, targets, reduction="sum") + z).backward()
+    for our, reference in zip(ours, exact, strict=True):
+        assert our.grad is not None
+        assert reference.grad is not None
+        torch.testing.assert_close(our.grad.double(), reference.grad, rtol=1e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("level", [-1.0, -1.0 + 1e-7, -1.0 - 3e-7, -0.9])
