@@ -46,7 +46,7 @@ def test_un_objetivo_imposible_no_estropea_el_gradiente(columns: int | None) -> 
     ours = [tensor.clone().requires_grad_() for tensor in (hidden, weight)]
     exact = [tensor.double().requires_grad_() for tensor in (hidden, weight)]
     linear_cross_entropy(
-        *ours, targets, z_weight=1e-4, chunk_rows=2, chunk_columns=columns
+        ours[0], ours[1], targets, z_weight=1e-4, chunk_rows=2, chunk_columns=columns
     ).objective.backward()
     logits = exact[0] @ exact[1].T
     z = 1e-4 * logits.logsumexp(1).square().sum()
