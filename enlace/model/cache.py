@@ -22,17 +22,29 @@ class KVCache:
         dtype: torch.dtype,
     ) -> None:
         """`dtype` es el del cálculo: fp32, o el de autocast si está activo."""
-        shape = (2, config.n_layer, batch, config.n_kv_head, capacity, config.head_dim)
-        self._keys, self._values = torch.empty(shape, device=device, dtype=dtype)
+        shape = (config.n_layer, 2, batch, config.n_kv_head, capacity, config.head_dim)
+        self._layers = torch.empty(shape, device=device, dtype=dtype)
         self._documents = torch.zeros((batch, capacity), device=device, dtype=torch.int64)
         self.length = 0
+
+    def views(self, tokens: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Para cada capa, dónde van las `tokens` posiciones siguientes y todas hasta ellas.
+
+        La primera vista, (2, B, K, tokens, D), es de claves y valores; las otras dos, las claves y
+        los valores (B, K, length + tokens, D). Se piden todas a la vez porque pedirlas por capa
+        cuesta más que copiar un token.
+        """
+        end = self.length + tokens
+        new = self._layers[:, :, :, :, self.length : end].unbind()
+        seen = self._layers[:, :, :, :, :end].flatten(0, 1).unbind()
+        return list(zip(new, seen[::2], seen[1::2], strict=True))
 
     def extend(self, layer: int, k_BKTD: Tensor, v_BKTD: Tensor) -> tuple[Tensor, Tensor]:
         """Añade T posiciones a una capa y devuelve vistas (B, K, length + T, D) con todas."""
         end = self.length + k_BKTD.shape[2]
-        self._keys[layer, :, :, self.length : end] = k_BKTD
-        self._values[layer, :, :, self.length : end] = v_BKTD
-        return self._keys[layer, :, :, :end], self._values[layer, :, :, :end]
+        keys, values = self._layers[layer, :, :, :, :end]
+        keys[:, :, self.length :], values[:, :, self.length :] = k_BKTD, v_BKTD
+        return keys, values
 
     def extend_documents(self, numbers_BT: Tensor) -> Tensor:
         """Añade los números de documento de T posiciones y devuelve una vista (B, length + T).

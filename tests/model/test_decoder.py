@@ -75,9 +75,31 @@ def test_en_16_bits_se_parece_al_modelo_con_autocast() -> None:
     with torch.inference_mode():
         exact = model(ids)[0][:, -1]
     decoder = Decoder(model, torch.bfloat16)
-    found = decoder.next_logits(ids, decoder.new_cache(2, 16))
-    assert found.dtype == torch.float32
-    assert (found - exact).norm() < 2 * (expected - exact).norm()
+    for cuts in ((16,), (13, 14, 15, 16)):
+        cache, start = decoder.new_cache(2, 16), 0
+        for end in cuts:
+            found, start = decoder.next_logits(ids[:, start:end], cache), end
+        assert found.dtype == torch.float32
+        assert (found - exact).norm() < 2 * (expected - exact).norm()
+
+
+def test_dos_generaciones_que_se_turnan_no_se_mezclan() -> None:
+    decoder = Decoder(_model())
+    prompts = random_ids(1, 6, seed=1), random_ids(1, 6, seed=2), random_ids(3, 4, seed=3)
+    alone = [list(stream_ids(decoder, ids, 8, Sampling(0.0))) for ids in prompts]
+    turns = zip(*(stream_ids(decoder, ids, 8, Sampling(0.0)) for ids in prompts), strict=True)
+    for number, each in enumerate(turns):
+        for found, expected in zip(each, alone, strict=True):
+            assert torch.equal(found, expected[number])
+
+
+def test_los_logits_de_un_paso_no_cambian_con_el_siguiente() -> None:
+    decoder, ids = Decoder(_model()), random_ids(1, 6)
+    cache = decoder.new_cache(1, 6)
+    steps = [decoder.next_logits(ids[:, [index]], cache) for index in range(6)]
+    kept = [logits.clone() for logits in steps]
+    decoder.next_logits(ids[:, :1], decoder.new_cache(1, 1))
+    assert all(torch.equal(*pair) for pair in zip(steps, kept, strict=True))
 
 
 def test_no_se_entrena() -> None:
