@@ -2,11 +2,12 @@
 
     python -m tests.benchmarks.loss_study prepare CARPETA TEXTOS.jsonl.gz…
     python -m tests.benchmarks.loss_study sweep CARPETA [--jobs 2]
+    python -m tests.benchmarks.loss_study table CARPETA
     python -m tests.benchmarks.loss_study run CARPETA --recipe muon-wsd --lr 0.008 --seed 1
 
 `prepare` deja los shards que leen todos; `run` hace un entrenamiento, con un hilo, y lo apunta en
 `runs.jsonl`; `sweep` hace los que faltan, en el orden de `loss_study_plan.py`, y se puede parar y
-volver a empezar: lo apuntado no se repite.
+volver a empezar: lo apuntado no se repite. `table` escribe las tablas de `docs/log.md`.
 """
 
 import argparse
@@ -92,7 +93,7 @@ def say(line: str) -> None:
 def main() -> None:
     """La línea de órdenes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("action", choices=("prepare", "run", "sweep"))
+    parser.add_argument("action", choices=("prepare", "run", "sweep", "table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("texts", type=Path, nargs="*")
     parser.add_argument("--recipe", choices=RECIPES)
@@ -108,9 +109,12 @@ def main() -> None:
             parser.error("run necesita --recipe y --lr")
         job = Job(options.recipe, options.lr, options.seed, options.steps)
         say("apuntado" if run_job(options.folder, job) else "ya estaba apuntado")
-    elif options.action == "sweep":
-        if broken := sweep(options.folder, options.jobs):
-            sys.exit(f"se rompieron, y no están apuntados: {broken}")
+    elif options.action == "table":
+        from tests.benchmarks.loss_study_table import tables
+
+        say(tables(read_records(options.folder)))
+    elif broken := sweep(options.folder, options.jobs):
+        sys.exit(f"se rompieron, y no están apuntados: {broken}")
 
 
 if __name__ == "__main__":

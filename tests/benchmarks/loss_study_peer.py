@@ -65,7 +65,7 @@ def train_qwen3(job: Job, config: Config, stream: ShardStream, meter: Meter) -> 
 
     class Observed(Trainer):
         def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-            loss = super().training_step(*args, **kwargs)
+            loss: Tensor = super().training_step(*args, **kwargs)
             meter.losses.append(loss.item())
             return loss
 
