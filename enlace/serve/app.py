@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from enlace.serve.answers import DONE, Answer, Kind, error_body, event, json_bytes
-from enlace.serve.connections import Connections
+from enlace.serve.connections import Connections, own_faults
 from enlace.serve.engine import Engine, EngineError, Piece
 from enlace.serve.guard import RefusedError, Turns, check_host, check_origin, check_token
 from enlace.serve.limits import Limits
@@ -65,10 +65,11 @@ class Front:
             handle_signals=False,
             handler_cancellation=True,
             access_log=None,
+            logger=own_faults(),
             keepalive_timeout=limits.idle_seconds,
             lingering_time=_LINGER_SECONDS,
             auto_decompress=False,
-            shutdown_timeout=0,
+            shutdown_timeout=_LINGER_SECONDS,
         )
 
     async def open(self) -> Connections:

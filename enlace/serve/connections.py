@@ -5,11 +5,13 @@ escribir sus cabeceras y no pone tope a cuántos esperan así.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from enlace.serve.limits import Limits
 
@@ -64,3 +66,13 @@ class Connections:
             for protocol in alive:
                 if self._idle.get(protocol, oldest + 1) < oldest and protocol.transport:
                     protocol.transport.abort()
+
+
+def own_faults() -> logging.Logger:
+    """Dónde cuenta aiohttp lo que falla aquí; de lo que no es HTTP, que envía cualquiera, nada."""
+    logger = logging.Logger("enlace.serve")
+    logger.addHandler(logging.StreamHandler())
+    logger.addFilter(
+        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+    )
+    return logger

@@ -173,8 +173,11 @@ def sampling_settings(served: Served, request: GenerationRequest, room: int) -> 
 
 def problem_of(error: ValidationError) -> tuple[str, str | None]:
     """El primer fallo en una frase, y el campo en el que está."""
-    # De una unión falla cada rama; la que llega más adentro es la que se quería escribir.
-    first = max(error.errors(include_url=False), key=lambda item: len(item["loc"]))
+    # De una unión falla cada rama: vale la que llega más adentro, o la que era de su tipo.
+    first = max(
+        error.errors(include_url=False),
+        key=lambda item: (len(item["loc"]), not item["type"].endswith("_type")),
+    )
     context: Mapping[str, Any] = first.get("ctx", {})
     said = _PROBLEMS.get(first["type"], "no vale").format(**context)
     field = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
