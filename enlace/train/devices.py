@@ -30,7 +30,8 @@ def device_faults(run_dir: Path) -> Iterator[None]:
     except torch.AcceleratorError as error:
         raise DeviceFailedError(
             f"la tarjeta ha dejado de responder ({_first_line(error)}); {_intact(run_dir)}. Mira "
-            "`nvidia-smi` y `dmesg`; si no aparece, reinicia, y repite la orden: sigue donde iba"
+            f"`nvidia-smi` y `dmesg`; si no aparece, reinicia, y repite la orden: "
+            f"{_goes_on(run_dir)}"
         ) from error
     except RuntimeError as error:
         if _CPU_OUT_OF_MEMORY in str(error):
@@ -42,13 +43,17 @@ def _no_memory(run_dir: Path, error: BaseException) -> DeviceFailedError:
     return DeviceFailedError(
         f"no queda memoria para seguir ({_first_line(error)}); {_intact(run_dir)}. Cierra lo que "
         "use la tarjeta, o baja hardware.micro_batch o pon "
-        "hardware.activation_checkpointing: block, y repite la orden: sigue donde iba"
+        f"hardware.activation_checkpointing: block, y repite la orden: {_goes_on(run_dir)}"
     )
 
 
 def _intact(run_dir: Path) -> str:
     saved = checkpoint_folders(run_dir)
-    return f"{saved[-1]} sigue intacto" if saved else "aún no había ningún checkpoint"
+    return f"{saved[-1]} sigue intacto" if saved else "aún no hay ningún checkpoint"
+
+
+def _goes_on(run_dir: Path) -> str:
+    return "sigue donde iba" if checkpoint_folders(run_dir) else "empieza de nuevo"
 
 
 def _first_line(error: BaseException) -> str:

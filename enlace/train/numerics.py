@@ -4,7 +4,7 @@ import math
 
 from enlace.config.schema import TrainConfig
 from enlace.errors import TrainingAbortedError
-from enlace.figures import number
+from enlace.figures import number, short
 from enlace.train.spikes import Scores
 from enlace.train.state import Counters
 
@@ -58,18 +58,18 @@ def check_loss_scale(step: int, counters: Counters, scale: float, train: TrainCo
     if counters.consecutive_skips >= train.fp16_max_skips:
         raise TrainingAbortedError(
             f"paso {step}: {counters.consecutive_skips} pasos seguidos desbordan en fp16 "
-            f"(train.fp16_max_skips={train.fp16_max_skips}, escala {scale:g}); baja train.lr o "
-            "train.fp16_init_scale",
+            f"(train.fp16_max_skips={train.fp16_max_skips}, escala {short(scale)}); baja "
+            "train.lr o train.fp16_init_scale",
             reason=f"{counters.consecutive_skips} desbordes seguidos en fp16",
             first=first,
             last=step,
         )
     if scale < train.fp16_min_scale:
         raise TrainingAbortedError(
-            f"paso {step}: la escala de la pérdida ha caído a {scale:g}, por debajo de "
+            f"paso {step}: la escala de la pérdida ha caído a {short(scale)}, por debajo de "
             f"train.fp16_min_scale={train.fp16_min_scale:g}; los gradientes ya no caben en fp16. "
             "Baja train.lr o usa bf16 si la tarjeta lo tiene",
-            reason=f"escala de fp16 {scale:g}",
+            reason=f"escala de fp16 {short(scale)}",
             first=first,
             last=step,
         )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from enlace.config.schema import Config
 from enlace.errors import CheckpointError, cause_of
+from enlace.figures import duration
 from enlace.train.checkpoint import MODEL, OPTIMIZER, checkpoint_dir, write_checkpoint
 from enlace.train.retention import prune
 from enlace.train.snapshot import Camera, Snapshot
@@ -123,7 +124,7 @@ class CheckpointWriter:
         self.stall += time.perf_counter() - started
         if waited > WAIT_WORTH_SAYING:
             self._say(
-                f"aviso: el guardado del paso {state['step']} ha esperado {waited:.1f} s al "
+                f"aviso: el guardado del paso {state['step']} ha esperado {duration(waited)} al "
                 "anterior; si se repite, sube train.save_every"
             )
 
@@ -192,7 +193,7 @@ class CheckpointWriter:
         self._failed_in_a_row += 1
 
     def _describe(self, step: int, error: Exception) -> CheckpointError:
-        intact = f"{self.newest} sigue intacto" if self.newest else "aún no había ninguno guardado"
+        intact = f"{self.newest} sigue intacto" if self.newest else "aún no hay ningún checkpoint"
         return CheckpointError(
             f"no se ha podido guardar {checkpoint_dir(self._run_dir, step)} ({cause_of(error)}); "
             f"{intact}: libera espacio o revisa el disco"

@@ -72,10 +72,19 @@ def test_la_tarjeta_que_falla_es_una_frase_y_lo_guardado_sigue(
     with pytest.raises(DeviceFailedError, match=words) as caught:
         run_training(tmp_path, config, stream=stream)
     assert "step_00000003 sigue intacto" in str(caught.value)
+    assert str(caught.value).endswith("sigue donde iba")
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 4
     assert steps_in(tmp_path) == [2, 3]
     assert run_training(tmp_path, config).step == 6
+
+
+@pytest.mark.parametrize("error", [torch.AcceleratorError("CUDA error"), MemoryError()])
+def test_sin_nada_guardado_no_se_promete_seguir_donde_iba(error: Exception, tmp_path: Path) -> None:
+    expected = pytest.raises(DeviceFailedError, match="aún no hay ningún checkpoint")
+    with expected as caught, device_faults(tmp_path):
+        raise error
+    assert str(caught.value).endswith("empieza de nuevo")
 
 
 def test_otro_fallo_no_se_disfraza(tmp_path: Path) -> None:

@@ -254,7 +254,7 @@ def test_parar_sin_poder_guardar_no_dice_que_esta_guardado(
 ) -> None:
     failing(monkeypatch, lambda _: True)
     config = make_config(SHORT)
-    with pytest.raises(CheckpointError, match="aún no había ninguno guardado"):
+    with pytest.raises(CheckpointError, match="aún no hay ningún checkpoint"):
         run_training(tmp_path, config, stream=PeriodicStream(config, stop_at=1))
 
 
