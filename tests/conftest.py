@@ -1,4 +1,4 @@
-"""Hypothesis en estas pruebas: repetible, sin plazos de tiempo y sin base de datos en disco."""
+"""Hypothesis en todas las pruebas: repetible, sin plazos de tiempo y sin base de datos en disco."""
 
 from hypothesis import settings
 
