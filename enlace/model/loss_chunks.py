@@ -174,8 +174,10 @@ class Gradients:
         self._head = head
         self._hidden = torch.empty_like(head.hidden_NE) if active and needed[0] else None
         self._weight = (
-            torch.zeros_like(head.weight_VE, dtype=torch.float32) if active and needed[1] else None
+            torch.empty_like(head.weight_VE, dtype=torch.float32) if active and needed[1] else None
         )
+        if self._weight is not None and not head.hidden_NE.shape[0]:
+            self._weight.zero_()
 
     def add(
         self, chunk: slice, columns: slice, gradient_RC: Tensor, factor_R: Tensor | None = None
@@ -194,7 +196,9 @@ class Gradients:
             hidden_RE = head.hidden_NE[chunk]
             if factor_R1 is not None:
                 hidden_RE = hidden_RE * factor_R1
-            _add_mm_fp32(self._weight[columns], gradient_RC.T, hidden_RE)
+            # El primer bloque de filas escribe la tabla: no hay que ponerla antes a cero.
+            into = _add_mm_fp32 if chunk.start else _put_mm_fp32
+            into(self._weight[columns], gradient_RC.T, hidden_RE)
 
     def result(self) -> tuple[Tensor | None, Tensor | None]:
         """Los dos gradientes; None donde no se pidió."""
@@ -217,6 +221,14 @@ def _mm_fp32(left: Tensor, right: Tensor, out: Tensor | None = None) -> Tensor:
         return torch.mm(left, right, out_dtype=torch.float32)
     # En CPU los GEMM de 16 bits son mucho más lentos que los de fp32 y redondean la salida.
     return torch.mm(left.float(), right.float(), out=out)
+
+
+def _put_mm_fp32(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """`total = left @ right` en fp32, en el sitio."""
+    if _has_mixed_mm(left):
+        total.copy_(torch.mm(left, right, out_dtype=torch.float32))
+    else:
+        torch.mm(left.float(), right.float(), out=total)
 
 
 def _add_mm_fp32(total: Tensor, left: Tensor, right: Tensor) -> None:

@@ -78,6 +78,21 @@ def test_un_factor_nulo_no_divide_por_cero(level: float) -> None:
         torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=1e-5, atol=3e-6)
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+def test_sin_filas_los_gradientes_son_cero(recompute: bool) -> None:
+    hidden, weight = torch.empty(0, WIDTH, requires_grad=True), _drawn(53, WIDTH).requires_grad_()
+    targets = torch.empty(0, dtype=torch.int64)
+    sums = linear_cross_entropy(
+        hidden, weight, targets, z_weight=0.1, chunk_rows=4, recompute=recompute
+    )
+    sums.objective.backward()
+    assert sums.objective.item() == sums.count.item() == 0
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, torch.zeros(53, WIDTH))
+    assert hidden.grad is not None
+    assert hidden.grad.shape == (0, WIDTH)
+
+
 class _Tables(TorchDispatchMode):
     """Las direcciones de las memorias de `size` bytes que da alguna operación.
 
