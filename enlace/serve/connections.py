@@ -69,10 +69,18 @@ class Connections:
 
 
 def own_faults() -> logging.Logger:
-    """Dónde cuenta aiohttp lo que falla aquí; de lo que no es HTTP, que envía cualquiera, nada."""
+    """Dónde cuenta aiohttp lo que falla aquí.
+
+    De lo que no es HTTP, que puede enviar cualquiera, y de quien se va a mitad, no se cuenta nada.
+    """
     logger = logging.Logger("enlace.serve")
     logger.addHandler(logging.StreamHandler())
     logger.addFilter(
-        lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+        lambda record: (
+            not (
+                record.exc_info
+                and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError)
+            )
+        )
     )
     return logger

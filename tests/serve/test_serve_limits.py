@@ -174,6 +174,23 @@ def test_quien_se_va_para_el_motor_y_deja_su_turno() -> None:
     _run(job, FakeEngine(delay=30.0))
 
 
+def test_quien_se_va_en_cualquier_momento_no_deja_rastro(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    async def job(server: Server, engine: FakeEngine) -> None:
+        for number in range(80):
+            _, writer = await server.raw(post_bytes(COMPLETE, b'{"prompt": "a", "stream": true}'))
+            await asyncio.sleep(number / 20_000)
+            writer.transport.abort()
+        await until(lambda: engine.open == 0)
+        engine.words = ["¡Hola, ", "niña!"]
+        await _others_are_fine(server)
+
+    crowded = changed(parallel=99, connections=99)
+    _run(job, FakeEngine(words=["a"] * 50), limits=crowded)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_quien_no_lee_no_detiene_a_nadie() -> None:
     async def job(server: Server, engine: FakeEngine) -> None:
         opened = [
