@@ -63,6 +63,29 @@ def size(n_bytes: int | None) -> str:
     return f"{integer(n_bytes)}\u00a0bytes"
 
 
+def magnitude(value: float, unit: str = "", decimals: int = 1) -> str:
+    """Con el prefijo decimal que se lee mejor: `379.1e6` → «379,1 M»; «43,3 GFLOP/s»."""
+    for prefix, power in (("T", 12), ("G", 9), ("M", 6), ("k", 3)):
+        if abs(value) >= 10**power:
+            return f"{number(value / 10**power, decimals)}\u00a0{prefix}{unit}"
+    return f"{number(value, 0)}\u00a0{unit}".strip()
+
+
+def at_least(value: float, decimals: int) -> str:
+    """Como `number`, pero lo que redondearía a cero sin serlo es «menos de 0,01»."""
+    least = 10.0**-decimals
+    if 0 < value < least / 2:
+        return f"menos de {number(least, decimals)}"
+    return number(value, decimals)
+
+
+def energy(kwh: float) -> str:
+    """Energía en la unidad que se lee mejor: «3,09 kWh», «12,5 Wh»."""
+    if kwh < 0.1:
+        return f"{at_least(1000 * kwh, 1)}\u00a0Wh"
+    return f"{number(kwh, 2)}\u00a0kWh"
+
+
 def duration(seconds: float | None) -> str:
     """Segundos como «850 ms», «12,3 s», «4 min 5 s», «20 h 36 min» o «2 d 3 h»."""
     if seconds is None:

@@ -13,12 +13,14 @@ from rich.table import Table
 
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
-from enlace.figures import integer, size
+from enlace.figures import integer, percent, size
 from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.verdict import Verdict, judge
 
 SEARCH_STEPS = 2
 """Pasos medidos en cada intento: aquí se comparan velocidades, no se prevén horas."""
+_SAME_SPEED = 0.02
+"""Con tan pocos pasos, una diferencia menor no se distingue de la de repetir la medida."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +130,17 @@ def show_search(search: Search, current: int, command: Callable[[int], str], out
         out.print(f"Ningún micro-batch cabe: {reason}", markup=False, soft_wrap=True)
         return
     text = f"El mayor que cabe es {largest.micro_batch} y el más rápido, {best.micro_batch}."
+    if largest is best:
+        text = f"El mayor que cabe, {best.micro_batch}, es también el más rápido."
     out.print(text, markup=False, highlight=False)
-    if best.micro_batch == current:
-        out.print("Es el que ya está puesto.", markup=False, highlight=False)
-    else:
-        out.print(command(best.micro_batch), markup=False, highlight=False, soft_wrap=True)
+    now = next((one for one in search.attempts if one.micro_batch == current and one.fits), None)
+    advice = command(best.micro_batch)
+    if best is now:
+        advice = "Es el que ya está puesto."
+    elif now is not None and now.tokens_per_second >= (1 - _SAME_SPEED) * best.tokens_per_second:
+        slower = percent(1 - now.tokens_per_second / best.tokens_per_second)
+        advice = f"El que ya está puesto, {current}, va un {slower} más lento: no merece cambiarlo."
+    out.print(advice, markup=False, highlight=False, soft_wrap=True)
 
 
 def params_command(run: str, changes: Sequence[tuple[str, str]], micro_batch: int) -> str:

@@ -1,6 +1,7 @@
 """Si un entrenamiento debe empezar: reglas puras sobre lo medido, y el veredicto que lee DVC."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
-from enlace.figures import integer, percent, size
+from enlace.figures import integer, number, percent, size
 from enlace.files import sha256_json, write_json
 from enlace.model.cost import state_bytes
 from enlace.preflight.disk import most_steps
@@ -19,6 +20,9 @@ from enlace.preflight.measurement import Failure, Measurement, MemoryUse, Outcom
 GIB = 1 << 30
 _SLOW_LOADING = 1 / 3
 """Leer datos a menos de tres veces la velocidad de entrenar merece aviso."""
+_HIGH_LOSS = 1.5
+"""Un modelo recién iniciado da todas las palabras por igual de probables y pierde unos ln V: una
+pérdida mayor que esto por ln V merece aviso."""
 
 _NEXT_CHECKPOINTING = {"none": "mlp", "mlp": "block"}
 
@@ -44,12 +48,16 @@ def judge(config: Config, outcome: Outcome) -> Verdict:
     if isinstance(outcome, Failure):
         return _judge_failure(config, outcome)
     fit, reasons, warnings = _judge_memory(config, outcome)
-    reasons += _judge_disk(config, outcome) + _judge_loss(outcome)
+    reasons += _judge_disk(config, outcome)
     warnings += [*outcome.warnings, *_speed_warnings(outcome)]
+    ill: list[str] = []
     if outcome.health is not None:
-        health = judge_health(outcome.health, config.hardware.preflight, config.train)
-        reasons += health[0]
-        warnings += health[1]
+        ill, notes = judge_health(outcome.health, config.hardware.preflight, config.train)
+        warnings += notes
+    loss, notes = _judge_loss(config, outcome)
+    # Si fp16 no puede con el modelo, la pérdida es una consecuencia.
+    reasons += ill or loss
+    warnings += notes
     return Verdict(fit, tuple(reasons), tuple(warnings))
 
 
@@ -230,13 +238,22 @@ def _judge_disk(config: Config, outcome: Measurement) -> list[str]:
     ]
 
 
-def _judge_loss(outcome: Measurement) -> list[str]:
-    if outcome.first_loss is not None and outcome.last_loss is not None:
-        return []
-    return [
-        "la pérdida no es finita en los pasos medidos, con ids inventados y una tasa pequeña; "
-        "revisa model.init_std y, en fp16, baja train.fp16_init_scale"
-    ]
+def _judge_loss(config: Config, outcome: Measurement) -> tuple[list[str], list[str]]:
+    if outcome.first_loss is None or outcome.last_loss is None:
+        reason = (
+            "la pérdida no es finita en los pasos medidos, con ids inventados y una tasa pequeña; "
+            f"baja model.init_std={config.model.init_std:g}"
+        )
+        return [reason], []
+    chance = math.log(config.model.vocab_size)
+    if outcome.first_loss <= _HIGH_LOSS * chance:
+        return [], []
+    warning = (
+        f"la pérdida del primer paso es {number(outcome.first_loss)} y eligiendo al azar sería "
+        f"{number(chance)}: el modelo empieza seguro de lo que no sabe; baja "
+        f"model.init_std={config.model.init_std:g}"
+    )
+    return [], [warning]
 
 
 def _judge_failure(config: Config, failure: Failure) -> Verdict:
@@ -245,7 +262,10 @@ def _judge_failure(config: Config, failure: Failure) -> Verdict:
     warnings: list[str] = []
     if failure.health is not None:
         reasons, warnings = judge_health(failure.health, config.hardware.preflight, config.train)
-    return Verdict(fit, (*reasons, _failure_reason(config, failure)), tuple(warnings))
+    # Pararse sin encontrar escala es consecuencia de una mala salud, que ya dice su remedio.
+    if not (reasons and failure.kind == "refused"):
+        reasons.append(_failure_reason(config, failure))
+    return Verdict(fit, tuple(reasons), tuple(warnings))
 
 
 def _failure_reason(config: Config, failure: Failure) -> str:

@@ -16,7 +16,8 @@ from enlace.preflight.gate import require_preflight, run_preflight
 from enlace.preflight.measurement import CardState, EnergyUse, Failure, Outcome
 from enlace.preflight.neutral import PREFLIGHT_LR, complete_config
 from enlace.preflight.picture import picture_svg
-from enlace.preflight.report import headline, measurement_rows, report_markdown
+from enlace.preflight.report import headline, report_markdown
+from enlace.preflight.rows import measurement_rows
 from enlace.preflight.stamp import has_stamp, machine_id
 from enlace.preflight.verdict import judge, verdict_key, write_verdict
 from tests.preflight.support_preflight import GIB, health, made_up, memory, scaling
@@ -209,7 +210,7 @@ def test_el_informe_da_la_energia_y_el_estado_de_la_tarjeta_si_se_saben() -> Non
     )
     energy = EnergyUse(source="contador", watts=150.0, total_kwh=3.09, cost=0.62)
     rows = dict(measurement_rows(CONFIG, made_up(card=card, energy=energy)))
-    assert rows["Energía del entrenamiento"] == "3,09 kWh (0,62 según kwh_price)"
+    assert rows["Energía del entrenamiento"] == "3,09\u00a0kWh (0,62 según kwh_price)"
     assert rows["Reloj y temperatura"] == "1500 de 1680 MHz, 71 °C"
     assert rows["Frenos del reloj"] == "límite de potencia"
     assert "Energía del entrenamiento" not in dict(measurement_rows(CONFIG, made_up()))

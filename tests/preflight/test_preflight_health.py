@@ -155,5 +155,42 @@ def test_sin_fallos_la_cota_inferior_es_cero() -> None:
 
 
 def test_se_dicen_todos_los_motivos_de_salud_a_la_vez() -> None:
-    bad = health(activations=peaks(None), window=window(0, None), scaling=scaling(steps=0))
+    bad = health(activations=peaks(FP16_MAX), window=window(17, 18), scaling=scaling(steps=0))
     assert len(judged(bad)[0]) == 3
+
+
+@pytest.mark.parametrize("largest", [None, 64.0])
+def test_si_nada_es_finito_solo_se_dice_la_causa(largest: float | None) -> None:
+    """Tocar las escalas de la pérdida no arregla un modelo que desborda."""
+    bad = health(
+        activations=peaks(largest), window=window(0, None), gap=None, scaling=scaling(steps=0)
+    )
+    reasons, warnings = judged(bad)
+    assert (len(reasons), warnings) == (1, [])
+    assert ("desborda" in reasons[0]) is (largest is None)
+    assert reasons[0].endswith("baja model.init_std o usa bf16 si la tarjeta lo tiene")
+
+
+@pytest.mark.parametrize(
+    ("start", "lowest", "floor", "remedy"),
+    [
+        (2.0**10, 1.0, 4, None),
+        (2.0**19, 1.0, 4, "train.fp16_init_scale=524288 pasa de la mayor"),
+        (2.0**20, 2.0**19, 4, "train.fp16_min_scale=524288 no deja bajar hasta ella"),
+        (2.0**3, 1.0, 4, "train.fp16_init_scale=8 hunde gradientes: ponla en 2048"),
+    ],
+)
+@pytest.mark.parametrize("found", [True, False])
+def test_si_la_escala_no_empieza_bien_se_dice_cual_poner(
+    start: float, lowest: float, floor: int, remedy: str | None, found: bool
+) -> None:
+    changes = {"fp16_init_scale": start, "fp16_min_scale": lowest}
+    train = CONFIG.train.model_copy(update=changes)
+    seen = health(window=window(floor, 18), scaling=scaling(steps=200 if found else 0))
+    reasons, warnings = judge_health(seen, LIMITS, train)
+    told = warnings if found else reasons
+    assert len(reasons + warnings) == (remedy is not None or not found)
+    if remedy is not None:
+        assert remedy in told[0]
+    elif not found:
+        assert "sube hardware.preflight.health_steps=4" in told[0]

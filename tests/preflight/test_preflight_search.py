@@ -1,3 +1,4 @@
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -5,7 +6,7 @@ from rich.console import Console
 
 from enlace.config.schema import Config
 from enlace.errors import PreflightError
-from enlace.preflight.measurement import Failure, Outcome
+from enlace.preflight.measurement import Failure, Measurement, Outcome
 from enlace.preflight.search import (
     Search,
     divisors,
@@ -32,7 +33,7 @@ class _Machine:
         needed = rows * self.per_row
         if needed > 4 * GIB:
             return Failure(kind="crashed" if self.crash else "memory", detail="SIGABRT")
-        speed = 1000.0 + min(rows, self.best) - max(0, rows - self.best)
+        speed = 100.0 * (10 + min(rows, self.best)) - max(0, rows - self.best)
         return made_up(memory=memory(needed), micro_batch=rows, tokens_per_second=speed)
 
 
@@ -108,7 +109,28 @@ def test_la_tabla_y_la_orden_que_lo_pone() -> None:
     assert "orden 4" in text
     # 16 secuencias llenan los 4 GiB: entran, pero sin margen.
     assert "justo" in text
+    assert "Es el que ya está puesto." in shown(search, 4)
     assert "orden" not in shown(search, 4)
+
+
+def test_si_el_mayor_es_el_mas_rapido_se_dice_una_vez() -> None:
+    text = shown(search_micro_batch(config(4), _Machine(GIB // 8, best=4)), 1)
+    assert "El mayor que cabe, 4, es también el más rápido." in text
+    assert "y el más rápido" not in text
+
+
+@pytest.mark.parametrize(("speed", "kept"), [(981.0, True), (979.0, False)])
+def test_por_una_diferencia_que_no_se_distingue_no_se_cambia(speed: float, kept: bool) -> None:
+    search = search_micro_batch(config(4), _Machine(GIB // 8))
+    faster = {4: 1000.0, 2: speed}
+    attempts = []
+    for one in search.attempts:
+        assert isinstance(one.outcome, Measurement)
+        changed = {"tokens_per_second": faster.get(one.micro_batch, 1.0)}
+        attempts.append(replace(one, outcome=one.outcome.model_copy(update=changed)))
+    text = shown(Search(tuple(attempts)), 2)
+    assert ("El que ya está puesto, 2, va un 1,9\u00a0% más lento" in text) is kept
+    assert ("orden 4" in text) is not kept
 
 
 def test_si_ninguno_cabe_se_dice_el_remedio() -> None:

@@ -1,3 +1,4 @@
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,26 @@ def test_un_fp16_enfermo_no_pasa_y_uno_sano_si() -> None:
 def test_si_el_entrenamiento_se_detuvo_la_salud_dice_por_que() -> None:
     failure = Failure(kind="refused", detail="x", health=health(activations=peaks(None)))
     reasons = judge(CONFIG, failure).reasons
+    assert len(reasons) == 1
     assert "desborda en salida de FFN de la capa 0" in reasons[0]
-    assert reasons[-1] == "x"
+    well = Failure(kind="refused", detail="x", health=health())
+    assert judge(CONFIG, well).reasons == ("x",)
+
+
+def test_si_fp16_no_puede_con_el_modelo_la_perdida_no_es_otro_motivo() -> None:
+    ill = made_up(last_loss=None, health=health(activations=peaks(None)))
+    reasons = judge(CONFIG, ill).reasons
+    assert len(reasons) == 1
+    assert "desborda" in reasons[0]
+
+
+@pytest.mark.parametrize(("loss", "warned"), [(1.5 * log(256), False), (8.4, True)])
+def test_empezar_peor_que_al_azar_se_avisa(loss: float, warned: bool) -> None:
+    verdict = judge(CONFIG, made_up(first_loss=loss))
+    assert (verdict.passed, bool(verdict.warnings)) == (True, warned)
+    if warned:
+        assert "es 8,40 y eligiendo al azar sería 5,55" in verdict.warnings[0]
+        assert "baja model.init_std=0.02" in verdict.warnings[0]
 
 
 def test_se_dicen_todos_los_motivos_a_la_vez() -> None:

@@ -3,11 +3,10 @@
 from rich.console import Console
 from rich.table import Table
 
-from enlace.figures import duration, integer, number, percent, size
+from enlace.figures import at_least, duration, energy, integer, magnitude, number, percent, size
 from enlace.preflight.estimate.record import Choice, Estimate, TimeEstimate
-from enlace.preflight.wording import CHECKPOINTING
+from enlace.preflight.wording import CHECKPOINTING, tokens_per_parameter
 
-CHINCHILLA = 20
 _PHASES = {
     "load": "al reanudar",
     "forward": "adelante",
@@ -71,12 +70,11 @@ def estimate_rows(estimate: Estimate) -> Rows:
         rows += _time_rows(estimate.time)
     if estimate.energy is not None:
         cost = estimate.energy.cost
-        price = "" if cost is None else f", coste {number(cost, 2)}"
-        rows.append(("Energía de la tarjeta", f"{number(estimate.energy.kwh, 1)} kWh{price}"))
-    tokens_each = number(estimate.tokens_per_parameter, 1)
+        price = "" if cost is None else f" ({at_least(cost, 2)} según kwh_price)"
+        rows.append(("Energía de la tarjeta", f"{energy(estimate.energy.kwh)}{price}"))
     rows += [
-        ("Tokens por parámetro", f"{tokens_each} (Chinchilla: {CHINCHILLA})"),
-        ("FLOP por token", f"{number(estimate.flops_per_token / 1e6, 1)} M"),
+        ("Tokens por parámetro", tokens_per_parameter(estimate.tokens_per_parameter)),
+        ("FLOP por token", magnitude(estimate.flops_per_token)),
         *_muon_rows(estimate),
         (
             "Disco: checkpoints, shards y libre",
@@ -106,7 +104,7 @@ def _time_rows(time: TimeEstimate) -> Rows:
 def _muon_rows(estimate: Estimate) -> Rows:
     if not estimate.newton_schulz_flops:
         return []
-    rows = [("FLOP de Muon por paso", f"{number(estimate.newton_schulz_flops / 1e9, 1)} G")]
+    rows = [("FLOP de Muon por paso", magnitude(estimate.newton_schulz_flops))]
     if estimate.time is not None:
         rows.append(("Parte del paso en el optimizador", percent(estimate.time.optimizer_share)))
     return rows
