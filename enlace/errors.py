@@ -130,6 +130,10 @@ def cause_of(error: Exception) -> str:
     return said.partition("; ")[0] if said in _FAULTS.values() else said
 
 
+USER_ERROR = "enlace: "
+"""Con lo que empieza la línea de un error que ya se explica solo."""
+
+
 @contextmanager
 def user_errors() -> Iterator[None]:
     """Convierte un `EnlaceError` en una línea por stderr y el código de salida que le toca.
@@ -158,7 +162,7 @@ def user_errors() -> Iterator[None]:
 
 def _finish(message: str, code: int) -> NoReturn:
     with suppress(OSError):
-        print(f"enlace: {message}", file=sys.stderr, flush=True)
+        print(f"{USER_ERROR}{message}", file=sys.stderr, flush=True)
     try:
         _flush()
     except OSError:

@@ -14,7 +14,7 @@ import torch
 
 from enlace.backends import Backend, describe_device, open_device
 from enlace.config.schema import Config
-from enlace.errors import EnlaceError, TrainingAbortedError
+from enlace.errors import EnlaceError, TrainingAbortedError, user_errors
 from enlace.files import write_text
 from enlace.preflight.energy import Card
 from enlace.preflight.health import Health
@@ -75,9 +75,9 @@ def main() -> None:
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_FIRST_VICTIM, encoding="ascii")
     config = Config.model_validate_json(sys.stdin.read())
-    outcome = measured(config, scratch, Path(shards) if shards else None, probe)
-    write_text(result, outcome.model_dump_json())
-    sys.stdout.flush()
+    with user_errors():
+        outcome = measured(config, scratch, Path(shards) if shards else None, probe)
+        write_text(result, outcome.model_dump_json())
     # Sin destructores: un fallo al cerrar CUDA no debe desmentir una medida ya escrita.
     os._exit(0)
 

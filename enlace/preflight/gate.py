@@ -50,10 +50,11 @@ def run_preflight(
 
     Raises:
         PreflightError: si no pasa, con los motivos; el informe queda escrito.
-        OSError: `reports` no se deja escribir; se dice antes de medir.
+        OSError: `reports` o la carpeta de los sellos no se dejan escribir; se dice antes de medir.
     """
     key = verdict_key(values)
-    _check_writable(reports)
+    for folder in (reports, root / stamp.STAMP_FOLDER):
+        _check_writable(folder)
     # Antes de medir: un corte a mitad no debe dejar en pie un veredicto anterior.
     (reports / VERDICT_FILE).unlink(missing_ok=True)
     outcome = measure(config, root / stamp.STAMP_FOLDER)
@@ -94,6 +95,7 @@ def require_preflight(
         PreflightError: el veredicto falta o es de otros valores, o hay que medir y no pasa.
         HardwareError: la máquina no tiene el dispositivo del perfil.
         LockError: otro proceso usa la tarjeta.
+        OSError: hay que medir y la carpeta de los sellos no se deja escribir.
     """
     require_verdict(verdict_file, values)
     key, device = verdict_key(values), config.hardware.device
@@ -104,6 +106,7 @@ def require_preflight(
         "Esta máquina aún no ha medido esta configuración: empiezo por el preflight.",
         highlight=False,
     )
+    _check_writable(root / stamp.STAMP_FOLDER)
     with lock(device):
         outcome = measure(config, root / stamp.STAMP_FOLDER)
         _conclude(config, outcome, judge(config, outcome), root, key, console)

@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 import enlace
 from enlace.config.schema import Config
-from enlace.errors import HardwareError
+from enlace.errors import USER_ERROR, HardwareError
 from enlace.preflight.measurement import Failure, Outcome
 
 if TYPE_CHECKING:
@@ -54,18 +54,18 @@ def measure_isolated(
     prefix = f"{_SCRATCH_PREFIX}{os.getpid()}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=scratch_root) as folder:
         result = Path(folder) / "result.json"
-        errors = Path(folder) / "stderr.txt"
         arguments = [str(result), folder, "" if shards is None else str(shards)]
         options = [f"{_PARENT}{os.getpid()}", *([] if probe else [_NO_PROBES])]
-        with errors.open("wb") as stream:
-            finished = subprocess.run(
-                [*command, *arguments, *options],
-                input=config.model_dump_json().encode("utf-8"),
-                stderr=stream,
-                env=_environment(),
-                check=False,
-            )
-        return _outcome(finished.returncode, result, errors)
+        finished = subprocess.run(
+            [*command, *arguments, *options],
+            input=config.model_dump_json().encode("utf-8"),
+            # Por una tubería: si el disco está lleno, un fichero se quedaría sin la causa.
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            check=False,
+        )
+        lines = finished.stderr.decode("utf-8", errors="replace").strip().splitlines()
+        return _outcome(finished.returncode, result, lines[-1].strip() if lines else "")
 
 
 def describe_isolated(device: str, command: Sequence[str] = CHILD_COMMAND) -> str:
@@ -102,19 +102,20 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
 
 
-def _outcome(code: int, result: Path, errors: Path) -> Outcome:
+def _outcome(code: int, result: Path, last_words: str) -> Outcome:
     if code == -signal.SIGKILL:
         return Failure(kind="killed", detail="SIGKILL")
     if code < 0:
-        return Failure(kind="crashed", detail=_with_last_words(signal.Signals(-code).name, errors))
+        return Failure(kind="crashed", detail=_cause(signal.Signals(-code).name, last_words))
     if code == 0 and result.is_file():
         try:
             return _OUTCOME.validate_json(result.read_bytes())
         except ValidationError:
             return Failure(kind="crashed", detail="escribió un resultado ilegible")
-    return Failure(kind="crashed", detail=_with_last_words(f"código de salida {code}", errors))
+    if last_words.startswith(USER_ERROR):  # disco lleno, sin permiso: ya trae su remedio
+        return Failure(kind="refused", detail=last_words.removeprefix(USER_ERROR))
+    return Failure(kind="crashed", detail=_cause(f"código de salida {code}", last_words))
 
 
-def _with_last_words(cause: str, errors: Path) -> str:
-    lines = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return f"{cause}: {lines[-1].strip()[:_LAST_WORDS]}" if lines else cause
+def _cause(how: str, last_words: str) -> str:
+    return f"{how}: {last_words[:_LAST_WORDS]}" if last_words else how

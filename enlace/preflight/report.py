@@ -1,5 +1,6 @@
 """El informe del preflight: JSON para las máquinas, tabla en la terminal, Markdown y figura."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,22 @@ def write_preflight_report(
 ) -> None:
     """Escribe `report.json`, `report.md` y `report.svg` en `folder`, pase o no pase.
 
-    `compared` es lo que se había estimado y cuánto se equivocó; `None` si no se sabe.
+    Los tres o ninguno: con el disco lleno no queda un informe a medias. `compared` es lo que se
+    había estimado y cuánto se equivocó; `None` si no se sabe.
     """
     # Aquí y no arriba: matplotlib tarda, y la puerta del entrenamiento no dibuja.
     from enlace.preflight.picture import picture_svg
 
-    write_json(folder / "report.json", report_json(outcome, verdict, compared))
-    write_text(folder / "report.md", report_markdown(config, outcome, verdict, compared))
-    write_bytes(folder / PICTURE, picture_svg(config, outcome))
+    picture = picture_svg(config, outcome)
+    try:
+        write_bytes(folder / PICTURE, picture)
+        write_text(folder / "report.md", report_markdown(config, outcome, verdict, compared))
+        write_json(folder / "report.json", report_json(outcome, verdict, compared))
+    except OSError:
+        for name in (PICTURE, "report.md", "report.json"):
+            with suppress(OSError):
+                (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def report_json(

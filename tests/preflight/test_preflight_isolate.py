@@ -36,6 +36,11 @@ def run(tmp_path: Path, code: str, config: Config = CONFIG) -> Measurement | Fai
         ("import sys; sys.exit(0)", "crashed", "código de salida 0"),
         ("raise ValueError('la causa')", "crashed", "código de salida 1: ValueError: la causa"),
         (
+            "import sys; print('x\\nenlace: la causa', file=sys.stderr); sys.exit(1)",
+            "refused",
+            "la causa",
+        ),
+        (
             "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('{')",
             "crashed",
             "escribió un resultado ilegible",
@@ -115,6 +120,19 @@ def test_un_error_de_programacion_no_se_disfraza_de_falta_de_memoria(
     monkeypatch.setattr(child, "measure", fail)
     with pytest.raises(RuntimeError, match="mat1"):
         child.measured(CONFIG, tmp_path, None, probe=True)
+
+
+def test_sin_sitio_ni_para_el_resultado_la_medida_dice_por_que(tmp_path: Path) -> None:
+    code = (
+        "import errno, os, sys; from enlace.preflight import child;"
+        "full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'la carpeta');"
+        "sys.argv.insert(0, 'child'); del sys.argv[1];"
+        "child.measured = lambda *_: (_ for _ in ()).throw(full); child.main()"
+    )
+    outcome = run(tmp_path, code)
+    assert isinstance(outcome, Failure)
+    assert outcome.kind == "refused"
+    assert outcome.detail.startswith("la carpeta: no queda sitio en el disco; libera espacio")
 
 
 @pytest.mark.slow

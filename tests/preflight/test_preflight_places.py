@@ -13,10 +13,11 @@ from rich.console import Console
 
 from enlace.config.schema import Config
 from enlace.errors import user_errors
-from enlace.preflight.gate import run_preflight
+from enlace.preflight.gate import require_preflight, run_preflight
 from enlace.preflight.measurement import DiskUse, Outcome
-from enlace.preflight.stamp import has_stamp, write_stamp
-from enlace.preflight.verdict import judge
+from enlace.preflight.report import write_preflight_report
+from enlace.preflight.stamp import STAMP_FOLDER, has_stamp, write_stamp
+from enlace.preflight.verdict import judge, verdict_key, write_verdict
 from tests.preflight.support_preflight import GIB, made_up, memory
 from tests.support import make_config
 
@@ -46,6 +47,44 @@ def test_una_carpeta_de_informes_que_no_se_deja_escribir_se_dice_antes_de_medir(
     assert message.startswith(f"enlace: {tmp_path / 'reports'}: ")
     assert message.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_la_carpeta_de_los_sellos_tambien_se_mira_antes_de_medir(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / ".enlace").mkdir()
+    (tmp_path / STAMP_FOLDER).write_text("mío", encoding="utf-8")
+    reports = tmp_path / "reports"
+    with pytest.raises(SystemExit), user_errors():
+        run_preflight(CONFIG, {}, tmp_path, reports, Console(file=StringIO()), never)
+    write_verdict(reports / "verdict.json", verdict_key({}))
+    with pytest.raises(SystemExit), user_errors():
+        require_preflight(
+            CONFIG, {}, tmp_path, reports / "verdict.json", Console(file=StringIO()), never
+        )
+    said = capsys.readouterr().err
+    assert said.count(f"enlace: {tmp_path / STAMP_FOLDER}: hay un fichero") == 2
+
+
+@pytest.mark.parametrize("last", ["report.svg", "report.md", "report.json"])
+def test_con_el_disco_lleno_no_queda_un_informe_a_medias(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Falle al escribir el que falle de los tres, no queda ninguno, ni el de la vez anterior."""
+    verdict = judge(CONFIG, made_up())
+    write_preflight_report(CONFIG, made_up(), verdict, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    replace = os.replace
+
+    def full(source: Any, target: Any, **options: Any) -> None:
+        if Path(target).name == last:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+        replace(source, target, **options)
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        write_preflight_report(CONFIG, made_up(), verdict, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_un_fichero_en_el_sitio_de_los_informes_se_dice_y_no_se_toca(
