@@ -39,41 +39,46 @@ class Answer:
         message = {"role": "assistant", "content": text}
         said = {"message": message} if self.kind == "chat" else {"text": text}
         return self._object(1) | {
+            **self._forgotten(),
             "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": _reason(ending)}],
             "usage": self._usage(tokens),
         }
 
     def opening(self) -> bytes:
         """El primer trozo: quién habla y, si se ha olvidado algo, cuánto."""
-        said = {"delta": {"role": "assistant", "content": ""}} if self.kind == "chat" else None
-        return self._chunk(said or {"text": ""}, None)
+        said: dict[str, Any] = {"text": ""}
+        if self.kind == "chat":
+            said = {"delta": {"role": "assistant", "content": ""}}
+        return event(self._chunk(said) | self._forgotten())
 
     def piece(self, text: str) -> bytes:
         """Un trozo de texto."""
-        return self._chunk({"delta": {"content": text}} if self.kind == "chat" else {"text": text})
+        said = {"delta": {"content": text}} if self.kind == "chat" else {"text": text}
+        return event(self._chunk(said))
 
     def closing(self, ending: Ending) -> bytes:
         """El trozo que dice por qué acaba."""
         said: dict[str, Any] = {"delta": {}} if self.kind == "chat" else {"text": ""}
-        return self._chunk(said, _reason(ending))
+        return event(self._chunk(said, _reason(ending)))
 
     def usage(self, tokens: int) -> bytes:
         """El trozo con la cuenta, para quien la pide."""
         return event(self._object(2) | {"choices": [], "usage": self._usage(tokens)})
 
-    def _chunk(self, said: dict[str, Any], reason: str | None = None) -> bytes:
+    def _chunk(self, said: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, **said, "logprobs": None, "finish_reason": reason}
-        return event(self._object(2) | {"choices": [choice]})
+        return self._object(2) | {"choices": [choice]}
+
+    def _forgotten(self) -> dict[str, int]:
+        return {"forgotten": self.forgotten} if self.forgotten else {}
 
     def _object(self, which: int) -> dict[str, Any]:
         names = _OBJECTS[self.kind]
-        forgotten = {"forgotten": self.forgotten} if self.forgotten else {}
         return {
             "id": names[0] + self.id,
             "object": names[which],
             "created": self.created,
             "model": self.model,
-            **forgotten,
         }
 
     def _usage(self, tokens: int) -> dict[str, int]:

@@ -107,6 +107,8 @@ def test_lo_que_no_cabe_se_dice_y_solo_se_olvida_si_se_pide() -> None:
     assert str(CONTEXT) in answer["error"]["message"]
     status, answer = _ask(CHAT, body | {"truncation": "auto"}, True, FakeEngine())
     assert (status, answer["forgotten"]) == (200, 4)
+    said = _stream(CHAT, body | {"truncation": "auto"}, True, FakeEngine())
+    assert [each.get("forgotten") for each in said] == [4] + [None] * (len(said) - 1)
     assert _ask(COMPLETE, {"prompt": "palabra " * 400}, False, FakeEngine())[0] == 400
     assert _ask(COMPLETE, {"prompt": ""}, False, FakeEngine())[0] == 400
 

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from enlace.data.documents import Turn
@@ -25,8 +26,8 @@ def _both(questions: list[str], system: str, reserve: int) -> tuple[Any, Any]:
         turns.append(Turn("user", question))
         answer = f"respuesta número {number} " * 4
         if number < len(questions) - 1:
-            talk.answer(tokenizer.encode(answer))
             turns.append(Turn("assistant", answer))
+            talk._turns.append((turns[-1], np.array(tokenizer.encode(answer), dtype=np.uint32)))
     return asked, chat_prompt(SERVED, turns, reserve, forget=True)
 
 

@@ -1,11 +1,11 @@
 // La conversación: mensajes, respuesta según sale, parar, copiar y empezar otra.
 
+import { follow } from "./follow.js";
 import { copy } from "./notices.js";
 import { answer } from "./talk.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const COPY = "M9 9h10v10H9zM5 15V5h10";
-const NEAR = 80;
 const MARGIN = 2048;
 const element = (id) => document.getElementById(id);
 
@@ -23,6 +23,7 @@ class Chat {
     this.turns = [];
     this.running = null;
     this.field = element("message");
+    this.toEnd = follow(element("content"), element("log"));
     element("composer").addEventListener("submit", (event) => {
       event.preventDefault();
       this.send();
@@ -77,7 +78,7 @@ class Chat {
         if (piece.text) {
           said.classList.replace("waiting", "writing");
           text += piece.text;
-          this.follow(() => said.append(piece.text));
+          said.append(piece.text);
         }
         this.explain(piece);
       }
@@ -152,7 +153,7 @@ class Chat {
     said.textContent = content;
     item.append(who, said);
     element("log").append(item);
-    element("content").scrollTop = element("content").scrollHeight;
+    this.toEnd();
     return item;
   }
 
@@ -171,13 +172,5 @@ class Chat {
     button.append(icon, label);
     button.addEventListener("click", () => copy(text, button, this.notices));
     return button;
-  }
-
-  /** Cambia algo y sigue al final, si quien mira estaba al final. */
-  follow(change) {
-    const main = element("content");
-    const near = main.scrollHeight - main.scrollTop - main.clientHeight < NEAR;
-    change();
-    if (near) main.scrollTop = main.scrollHeight;
   }
 }

@@ -8,9 +8,13 @@ export class Notices {
     show(element("problem"), message);
   }
 
-  /** Algo que conviene saber. */
+  /** Algo que conviene saber; se añade a lo que ya se decía. */
   note(message) {
-    show(element("note"), message);
+    const box = element("note");
+    const before = box.hidden ? "" : box.textContent;
+    show(box, message);
+    if (before.includes(box.textContent)) box.textContent = before;
+    else if (before) box.textContent = `${before} ${box.textContent}`;
   }
 
   /** Quita los dos avisos. */

@@ -1,10 +1,10 @@
 // El texto que se continúa: se escribe, el modelo sigue, se corrige y se vuelve a seguir.
 
+import { follow } from "./follow.js";
 import { copy } from "./notices.js";
 import { answer } from "./talk.js";
 
 const MARGIN = 2048;
-const NEAR = 80;
 const element = (id) => document.getElementById(id);
 
 export function startText(view) {
@@ -22,6 +22,7 @@ class Text {
     this.before = [];
     this.mark = [0, 0];
     this.field = element("draft");
+    this.toEnd = follow(element("content"), element("mirror"));
     this.field.addEventListener("input", () => {
       this.mark = [0, 0];
       this.show();
@@ -56,6 +57,7 @@ class Text {
     this.notices.clear();
     this.notices.say("El modelo está escribiendo");
     const controller = new AbortController();
+    this.toEnd();
     this.busy(controller);
     let text = "";
     let finish = null;
@@ -86,12 +88,9 @@ class Text {
   }
 
   put(text, mark) {
-    const main = element("content");
-    const near = main.scrollHeight - main.scrollTop - main.clientHeight < NEAR;
     this.field.value = text;
     this.mark = mark;
     this.show();
-    if (near) main.scrollTop = main.scrollHeight;
   }
 
   /** Pinta detrás del texto lo último que escribió el modelo; de paso, da su alto al campo. */
