@@ -64,10 +64,9 @@ class Conversation:
         self._turns = [*kept, question]
         return Prompt(ids, forgotten)
 
-    def answer(self, ids: list[int]) -> None:
-        """Apunta lo que contestó el modelo, con sus mismos ids: así no hay que releerlos."""
-        content = self._tokenizer.decode(ids)
-        self._turns.append((Turn("assistant", content), _array(ids)))
+    def answer(self, ids: list[int], shown: str) -> None:
+        """Apunta lo que contestó el modelo; ver `said`."""
+        self._turns.append((Turn("assistant", shown), _array(said(self._tokenizer, ids, shown))))
 
     def _turn(self, turn: Turn) -> tuple[Turn, Ids]:
         return turn, _array(self._tokenizer.encode(turn.content))
@@ -108,9 +107,20 @@ class Text:
         self._ids = list(kept)
         return Prompt(list(kept), len(ids) - len(kept))
 
-    def answer(self, ids: list[int]) -> None:
-        """Apunta lo que ha escrito el modelo."""
-        self._ids = [*self._ids, *ids]
+    def answer(self, ids: list[int], shown: str) -> None:
+        """Apunta lo que ha escrito el modelo; ver `said`."""
+        self._ids = [*self._ids, *said(self._tokenizer, ids, shown)]
+
+
+def said(tokenizer: Tokenizer, ids: list[int], shown: str) -> list[int]:
+    """Los ids de lo que se enseñó: los mismos que salieron, y así no hay que releerlos.
+
+    Si una frase de parada, un corte o un carácter a medias dejaron fuera el final, los de ese
+    texto: lo que no se ha visto no cuenta como dicho.
+    """
+    if tokenizer.decode(ids, skip_special=True) == shown:
+        return ids
+    return tokenizer.encode(shown)
 
 
 def too_long(length: int, seq_len: int) -> str:

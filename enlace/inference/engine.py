@@ -48,6 +48,8 @@ class Outcome:
 
     ids: list[int] = field(default_factory=list)
     """Los ids nuevos, sin el que termina."""
+    text: str = ""
+    """El texto que se ha cedido: sin la frase de parada ni un carácter a medias."""
     ending: Ending = "cut"
 
 
@@ -108,11 +110,13 @@ class Engine:
                 break
             outcome.ids.append(int(identifier))
             if shown := text.push(int(identifier)):
+                outcome.text += shown
                 yield shown
             if text.stopped:
                 ending = "stop"
                 break
         if shown := text.close():
+            outcome.text += shown
             yield shown
         outcome.ending = ending
 

@@ -137,7 +137,7 @@ class _Session:
         except KeyboardInterrupt:
             outcome.ending = "cut"
         self._terminal.write("\n")
-        self._talk.answer(outcome.ids)
+        self._talk.answer(outcome.ids, outcome.text)
         self._explain(outcome.ending)
 
     def _explain(self, ending: Ending) -> None:

@@ -105,7 +105,7 @@ def test_lo_mas_viejo_se_olvida_y_el_sistema_no() -> None:
         assert prompt.ids[:6] == head
         assert f"número {number}" in tokenizer.decode(prompt.ids)
         forgotten.append(prompt.forgotten)
-        talk.answer(tokenizer.encode("respuesta"))
+        talk.answer(tokenizer.encode("respuesta"), "respuesta")
     assert forgotten[0] == 0
     assert set(forgotten[-3:]) == {2}  # pregunta y respuesta, juntas
     last = "número 7"
@@ -117,7 +117,7 @@ def test_lo_mas_viejo_se_olvida_y_el_sistema_no() -> None:
 def test_un_texto_que_llena_el_contexto_sigue_con_lo_ultimo() -> None:
     text = Text(ByteTokenizer(), 32)
     assert text.ask("a" * 20, 8) == Prompt([*b"a" * 20], 0)
-    text.answer([*b"b" * 8])
+    text.answer([*b"b" * 8], "b" * 8)
     prompt = text.ask("", 8)
     assert (bytes(prompt.ids), prompt.forgotten) == (b"a" * 16 + b"b" * 8, 4)
     with pytest.raises(TooLongError):
