@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from enlace.errors import CheckpointError, ServeError
@@ -26,6 +25,9 @@ from enlace.model.sampling import Sampling
 from enlace.serve.served import open_served
 from enlace.workspace.generate import new_talk
 from tests.export.support_export import SETTINGS, trained_folder
+
+if TYPE_CHECKING:
+    import openai
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -63,7 +65,11 @@ class Serving:
         return int(task.read_text().split()[0])
 
     @property
-    def client(self) -> openai.OpenAI:
+    def client(self) -> "openai.OpenAI":
+        """El cliente de verdad, apuntando aquí."""
+        # Importarlo tarda más de un segundo, y esto se lee también sin las pruebas largas.
+        import openai
+
         return openai.OpenAI(base_url=f"http://127.0.0.1:{self.port}/v1", api_key="no hace falta")
 
 
@@ -121,6 +127,8 @@ def test_el_cliente_de_openai_recibe_lo_mismo_que_la_terminal(
 
 
 def test_el_cliente_de_openai_entiende_los_errores(serving: Serving) -> None:
+    import openai
+
     with serving.client as client:
         long: Any = [{"role": "user", "content": "palabra " * 900}]
         with pytest.raises(openai.BadRequestError) as caught:
@@ -174,6 +182,8 @@ def _settled(serving: Serving) -> dict[str, int]:
 def test_al_pararlo_no_queda_nada(exported: Path, number: signal.Signals) -> None:
     serving = _start(exported)
     child, client = serving.child, serving.client
+
+    import openai
 
     def talk() -> None:
         options: Any = {"model": "prueba", "prompt": "a", "max_tokens": 250, "stream": True}
