@@ -62,11 +62,14 @@ def random_source(**changes: Any) -> Source:
     return Source(Path("modelo"), model, config, small_tokenizer(), manifest)
 
 
-def trained_folder(folder: Path, **changes: Any) -> Path:
-    """Un modelo entregado por un entrenamiento de unos pasos, como `checkpoints/model`."""
+def trained_folder(folder: Path, origin: dict[str, Any] | None = None, **changes: Any) -> Path:
+    """Un modelo entregado por un entrenamiento de unos pasos, como `checkpoints/model`.
+
+    `origin` es de dónde dice venir; si no se da, el inventado de siempre.
+    """
     steps = {"train.steps": 4, "train.decay": 2, "train.warmup": 1, "train.save_every": 2}
     run = folder / f"prueba-{'0' * 16}"
-    run_training(run, make_config(SHAPE | steps | changes))
+    run_training(run, make_config(SHAPE | steps | changes), origin=origin)
     save_tokenizer(small_tokenizer(), folder / "tokenizer")
     export_run(run, folder / "model", folder / "state", folder / "tokenizer")
     return folder / "model"
