@@ -104,7 +104,10 @@ def test_preflight_con_run_solo_estima(installed: Project) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ESTIMACIÓN, no medida" in done.stdout
     folder = installed.root / "reports/preflight"
-    assert [path.name for path in folder.iterdir()] == ["estimate-smoke.json"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "estimate-smoke.json",
+        "estimate-smoke.svg",
+    ]
     assert not (installed.root / ".enlace/preflight").exists()
     assert "SET necesita RUN" in _one_line(_make(installed, "preflight", "SET=train.lr=1"))
 

@@ -8,11 +8,13 @@ from enlace.cards import profile_card
 from enlace.config.load import resolve
 from enlace.config.schema import Config
 from enlace.errors import ConfigError, HardwareError, PreflightError, UnfinishedError
+from enlace.figures import size
 from enlace.preflight.estimate.capacity import GIB
 from enlace.preflight.estimate.error import compare, estimate_error
 from enlace.preflight.estimate.estimate import estimate
 from enlace.preflight.estimate.record import Choice, Estimate
 from enlace.preflight.estimate.show import show_estimate
+from enlace.preflight.picture import estimate_svg
 from enlace.workspace.estimate import estimate_path, estimate_run
 from tests.preflight.support_preflight import made_up, memory
 from tests.support import make_config
@@ -49,6 +51,11 @@ def tiny() -> Estimate:
 
 def test_una_configuracion_diminuta_cabe_y_lo_dice_como_estimacion(tiny: Estimate) -> None:
     assert (tiny.fit, tiny.reasons, tiny.fix, tiny.passed) == ("cabe", (), None, True)
+    picture = estimate_svg(tiny)
+    assert picture == estimate_svg(tiny)
+    for words in ("ESTIMACIÓN, no medida", "atrás", size(tiny.memory.phases[-1].reserved_bytes)):
+        assert f"<!-- {words}".encode() in picture
+    assert b"<!-- build" not in picture
     console = Console(record=True, width=100, quiet=False, file=None, force_terminal=False)
     with console.capture() as capture:
         show_estimate(tiny.model_copy(update={"best": BEST}), console)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from enlace.config.views import declared_params, declared_values
+from enlace.errors import user_errors
 from stages import preflight
 from tests.support import make_config
 
@@ -31,7 +32,7 @@ def run_stage(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
 
     @contextmanager
     def opened(_: str) -> Iterator[Any]:
-        with preflight.user_errors():
+        with user_errors():
             yield SimpleNamespace(declared_values=lambda: values)
 
     monkeypatch.setattr(preflight, "stage", opened)

@@ -226,6 +226,7 @@ def test_la_figura_tiene_bytes_estables_y_lo_que_hay(outcome: Outcome) -> None:
     assert picture.startswith(b"<?xml")
     has_memory, has_window = outcome != CRASH and not isinstance(outcome, Failure), outcome.health
     assert (b"<!-- pasos -->" in picture) is has_memory
+    assert ("<!-- 2,00\u00a0GiB -->".encode() in picture) is has_memory
     assert (b"<!-- gradientes hundidos (%) -->" in picture) is (has_window is not None)
 
 

@@ -7,7 +7,7 @@ from enlace.figures import at_least, duration, energy, integer, magnitude, numbe
 from enlace.preflight.estimate.record import Choice, Estimate, TimeEstimate
 from enlace.preflight.wording import CHECKPOINTING, tokens_per_parameter
 
-_PHASES = {
+PHASES = {
     "load": "al reanudar",
     "forward": "adelante",
     "backward": "atrás",
@@ -55,7 +55,7 @@ def estimate_rows(estimate: Estimate) -> Rows:
     rows: Rows = [
         (f"{reserved} y disponible", f"{size(memory.peak_bytes)} y {size(memory.budget_bytes)}"),
         ("Tensores vivos, por fase", ""),
-        *((f"  {name}", size(live[phase])) for phase, name in _PHASES.items() if phase in live),
+        *((f"  {name}", size(live[phase])) for phase, name in PHASES.items() if phase in live),
     ]
     if is_gpu:
         rows.append(("Contexto de CUDA, aparte", size(memory.context_bytes)))
