@@ -9,7 +9,7 @@ from enlace.config.schema import ExportConfig
 from enlace.evaluation.report import lineage_of
 from enlace.export.modelfile import MODELFILE
 from enlace.export.source import Source
-from enlace.figures import integer, number, size
+from enlace.figures import counted, integer, number, size
 from enlace.reports import markdown
 
 Record = Mapping[str, Any]
@@ -146,15 +146,16 @@ def _corpus(corpus: Record | None) -> str:
             "El informe del corpus no acompañaba a este modelo: pregunta a quien lo entrenó de "
             "dónde salen sus textos y con qué licencia.\n"
         )
-    train = corpus["splits"]["train"]
+    train, val = corpus["splits"]["train"], corpus["splits"]["val"]
     rows = [
         (name or _NO_NAME, integer(entry["documents"]), size(entry["bytes"]))
         for name, entry in corpus["licenses"].items()
     ]
     return "\n".join(
         [
-            f"{integer(train['documents'])} documentos en español ({size(train['bytes'])}) tras "
-            "limpiar y quitar repetidos. Sus licencias:\n",
+            f"{counted(train['documents'], 'documento')} en español ({size(train['bytes'])}) tras "
+            f"limpiar y quitar repetidos, y {counted(val['documents'], 'documento')} "
+            f"({size(val['bytes'])}) que solo sirven para medirlo. Las licencias de todos:\n",
             markdown.table(["licencia", "documentos", "tamaño"], rows),
         ]
     )

@@ -10,6 +10,7 @@ from enlace.export.card import UNKNOWN, Facts, model_card
 from enlace.export.huggingface import write_huggingface
 from enlace.export.modelfile import modelfile
 from enlace.export.source import Source
+from enlace.figures import size
 from tests.export.support_export import SETTINGS, random_source
 from tests.export.test_export_model import CORPUS, METRICS
 
@@ -34,6 +35,8 @@ def test_la_ficha_cuenta_licencias_medidas_y_linaje(tmp_path: Path) -> None:
     assert text.startswith("---\nlanguage: es\n")
     assert "license: cc-by-4.0" in text
     assert "**Conversa en español.**" in text
+    assert "110 documentos en español" in text
+    assert f"10 documentos ({size(10_000)}) que solo sirven para medirlo" in text
     assert "| CC0 | 100 |" in text
     assert "| sin declarar | 20 |" in text
     assert "| Bits por byte | 2,3300 |" in text

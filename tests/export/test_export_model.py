@@ -25,7 +25,10 @@ from tests.support import make_config
 from tests.train.runs import run_training
 
 CORPUS = {
-    "splits": {"train": {"documents": 120, "bytes": 300_000}},
+    "splits": {
+        "train": {"documents": 110, "bytes": 240_009},
+        "val": {"documents": 10, "bytes": 10_000},
+    },
     "licenses": {"CC0": {"documents": 100, "bytes": 250_000}, "": {"documents": 20, "bytes": 9}},
 }
 METRICS = {"loss": 5.1, "perplexity": 164.0, "bits_per_byte": 2.33, "tokens": 6129}
