@@ -15,7 +15,6 @@ from enlace.preflight.estimate.record import Comparison, EstimateError
 from enlace.preflight.gate import require_preflight, run_preflight
 from enlace.preflight.measurement import CardState, EnergyUse, Failure, Outcome
 from enlace.preflight.neutral import PREFLIGHT_LR, complete_config
-from enlace.preflight.picture import picture_svg
 from enlace.preflight.report import headline, report_markdown
 from enlace.preflight.rows import measurement_rows
 from enlace.preflight.stamp import has_stamp, machine_id
@@ -214,20 +213,6 @@ def test_el_informe_da_la_energia_y_el_estado_de_la_tarjeta_si_se_saben() -> Non
     assert rows["Reloj y temperatura"] == "1500 de 1680 MHz, 71 °C"
     assert rows["Frenos del reloj"] == "límite de potencia"
     assert "Energía del entrenamiento" not in dict(measurement_rows(CONFIG, made_up()))
-
-
-@pytest.mark.parametrize(
-    "outcome",
-    [made_up(), made_up(health=health()), CRASH, CRASH.model_copy(update={"health": health()})],
-)
-def test_la_figura_tiene_bytes_estables_y_lo_que_hay(outcome: Outcome) -> None:
-    picture = picture_svg(CONFIG, outcome)
-    assert picture == picture_svg(CONFIG, outcome)
-    assert picture.startswith(b"<?xml")
-    has_memory, has_window = outcome != CRASH and not isinstance(outcome, Failure), outcome.health
-    assert (b"<!-- pasos -->" in picture) is has_memory
-    assert ("<!-- 2,00\u00a0GiB -->".encode() in picture) is has_memory
-    assert (b"<!-- gradientes hundidos (%) -->" in picture) is (has_window is not None)
 
 
 def test_lo_no_medido_se_escribe_asi_y_en_json_es_nulo(tmp_path: Path) -> None:

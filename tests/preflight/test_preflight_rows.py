@@ -1,4 +1,4 @@
-"""Las cifras del informe que engañarían escritas sin cuidado: lo diminuto y lo que no se midió."""
+"""El informe: su figura, y las cifras que engañarían escritas sin cuidado."""
 
 from io import StringIO
 
@@ -6,7 +6,8 @@ import pytest
 from rich.console import Console
 
 from enlace.preflight.health import PrecisionGap
-from enlace.preflight.measurement import EnergyUse
+from enlace.preflight.measurement import EnergyUse, Failure, Outcome
+from enlace.preflight.picture import picture_svg
 from enlace.preflight.report import report_markdown, show_preflight
 from enlace.preflight.rows import measurement_rows, memory_deviation
 from enlace.preflight.verdict import judge
@@ -14,6 +15,7 @@ from tests.preflight.support_preflight import health, made_up, scaling
 from tests.support import make_config
 
 CONFIG = make_config()
+CRASH = Failure(kind="crashed", detail="SIGABRT")
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,17 @@ def test_el_titulo_dice_lo_mismo_en_la_terminal_y_en_el_informe() -> None:
     title = "Preflight de diminuto con el perfil cpu: GPU de prueba"
     assert title in terminal.getvalue()
     assert f"# {title}\n" in report_markdown(CONFIG, made_up(), verdict)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [made_up(), made_up(health=health()), CRASH, CRASH.model_copy(update={"health": health()})],
+)
+def test_la_figura_tiene_bytes_estables_y_lo_que_hay(outcome: Outcome) -> None:
+    picture = picture_svg(CONFIG, outcome)
+    assert picture == picture_svg(CONFIG, outcome)
+    assert picture.startswith(b"<?xml")
+    has_memory, has_window = outcome != CRASH and not isinstance(outcome, Failure), outcome.health
+    assert (b"<!-- pasos -->" in picture) is has_memory
+    assert ("<!-- 2,00\u00a0GiB -->".encode() in picture) is has_memory
+    assert (b"<!-- gradientes hundidos (%) -->" in picture) is (has_window is not None)
