@@ -135,8 +135,7 @@ class Decoder:
             # Las consultas que comparten clave hacen de tokens: no hay que repetir las claves.
             q_BKRD = q_BTHD.view(batch, -1, repeats, self.config.head_dim)
             y_BKRD = F.scaled_dot_product_attention(q_BKRD, k_BKSD, v_BKSD, attn_mask=mask)
-            y_BRKD: Tensor = y_BKRD.transpose(1, 2)
-            return y_BRKD.reshape(batch, -1)
+            return y_BKRD.reshape(batch, -1)
         y_BHTD = F.scaled_dot_product_attention(
             q_BTHD.transpose(1, 2),
             k_BKSD.repeat_interleave(repeats, dim=1),
@@ -144,8 +143,7 @@ class Decoder:
             attn_mask=mask,
             is_causal=mask is None,
         )
-        y_BTRKD: Tensor = y_BHTD.unflatten(1, (-1, repeats)).permute(0, 3, 2, 1, 4)
-        return y_BTRKD.reshape(batch * length, -1)
+        return y_BHTD.transpose(1, 2).reshape(batch * length, -1)
 
     def _buffers_for(self, batch: int, length: int, like: Tensor) -> Buffers:
         """Los de la llamada anterior si tienen la misma forma; los de un prompt no se guardan."""
@@ -181,10 +179,7 @@ class Decoder:
         w_gate_up = _after_norm(
             torch.cat([mlp.w_gate.weight, mlp.w_up.weight]), block.mlp_norm.weight
         )
-        # Las cabezas salen de la atención en el orden (R, K), que es el de la memoria.
-        grouped = attention.wo.weight.unflatten(1, (config.n_kv_head, -1, config.head_dim))
-        w_out = grouped.transpose(1, 2).flatten(1)
-        matrices = (w_qkv.t(), w_out.t(), w_gate_up.t(), mlp.w_down.weight)
+        matrices = (w_qkv.t(), attention.wo.weight.t(), w_gate_up.t(), mlp.w_down.weight)
         return tuple(matrix.to(self.dtype) for matrix in matrices)
 
     def _qk_weight(self, block: Block) -> Tensor | None:
