@@ -73,18 +73,12 @@ def warp_logits(logits_BV: Tensor, sampling: Sampling) -> Tensor:
 
     Los empates con el k-ésimo se conservan, como en transformers, y el mejor se queda siempre.
     """
-    logits_BV = logits_BV.float() / sampling.temperature
-    if sampling.top_k:
-        k = min(sampling.top_k, logits_BV.shape[-1])
-        smallest_B1 = logits_BV.topk(k, dim=-1).values[:, -1:]
-        logits_BV = logits_BV.masked_fill(logits_BV < smallest_B1, float("-inf"))
-    if sampling.top_p < 1:
-        logits_BV = _keep_top_p(logits_BV, sampling)
-    if sampling.min_p > 0:
-        probabilities_BV = logits_BV.softmax(dim=-1)
-        floor_B1 = sampling.min_p * probabilities_BV.amax(dim=-1, keepdim=True)
-        logits_BV = logits_BV.masked_fill(probabilities_BV < floor_B1, float("-inf"))
-    return logits_BV
+    if not sampling.top_k and sampling.top_p == 1:
+        return _keep_min_p(logits_BV.float() / sampling.temperature, sampling.min_p)
+    kept_BC, ids_BC = _candidates(logits_BV, sampling)
+    return torch.full_like(logits_BV, float("-inf"), dtype=torch.float32).scatter(
+        1, ids_BC, kept_BC
+    )
 
 
 def next_ids(
@@ -101,26 +95,47 @@ def next_ids(
         logits_BV = penalize(logits_BV.float(), context_BT, sampling.repetition_penalty)
     if sampling.greedy:
         return logits_BV.argmax(dim=-1)
-    logits_BV = warp_logits(logits_BV, sampling)
     if not sampling.top_k:
-        return torch.multinomial(logits_BV.softmax(dim=-1), 1, generator=generator).squeeze(1)
+        probabilities_BV = warp_logits(logits_BV, sampling).softmax(dim=-1)
+        return torch.multinomial(probabilities_BV, 1, generator=generator).squeeze(1)
     # Sortear entre los pocos que quedan: hacerlo entre 32 768 cuesta un milisegundo.
-    kept_BC, ids_BC = logits_BV.topk(_candidates(logits_BV), dim=-1)
+    kept_BC, ids_BC = _candidates(logits_BV, sampling)
     drawn_B1 = torch.multinomial(kept_BC.softmax(dim=-1), 1, generator=generator)
     return ids_BC.gather(1, drawn_B1).squeeze(1)
 
 
-def _keep_top_p(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    # Ordenar el vocabulario entero cuesta milisegundos; tras top-k sobra con los que quedan.
-    count = _candidates(logits_BV) if sampling.top_k else logits_BV.shape[-1]
+def _candidates(logits_BV: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """Los logits filtrados (B, C) de los mejores, de mayor a menor, y sus ids.
+
+    Tras top-k los demás filtros solo miran esos: recorrer el vocabulario entero en cada uno es
+    medio milisegundo por token.
+    """
+    logits_BV = logits_BV.float() / sampling.temperature
+    size = logits_BV.shape[-1]
+    count = min(sampling.top_k or size, size)
     kept_BC, ids_BC = logits_BV.topk(count, dim=-1)
+    smallest_B1 = kept_BC[:, -1:]
+    tied = int((logits_BV >= smallest_B1).sum(dim=-1).amax())
+    if tied > count:
+        kept_BC, ids_BC = logits_BV.topk(tied, dim=-1)
+        kept_BC = kept_BC.masked_fill(kept_BC < smallest_B1, float("-inf"))
+    kept_BC = _keep_top_p(kept_BC, sampling.top_p)
+    return _keep_min_p(kept_BC, sampling.min_p), ids_BC
+
+
+def _keep_top_p(sorted_BC: Tensor, top_p: float) -> Tensor:
+    if top_p == 1:
+        return sorted_BC
     # De menor a mayor, como transformers: así redondea igual la suma.
-    below_BC = kept_BC.flip(-1).softmax(dim=-1).cumsum(dim=-1).flip(-1)
-    dropped_BC = below_BC <= 1 - sampling.top_p
+    below_BC = sorted_BC.flip(-1).softmax(dim=-1).cumsum(dim=-1).flip(-1)
+    dropped_BC = below_BC <= 1 - top_p
     dropped_BC[:, 0] = False
-    return logits_BV.scatter(1, ids_BC, kept_BC.masked_fill(dropped_BC, float("-inf")))
+    return sorted_BC.masked_fill(dropped_BC, float("-inf"))
 
 
-def _candidates(logits_BV: Tensor) -> int:
-    """Cuántos quedan por elegir en la secuencia que tiene más."""
-    return int((logits_BV > float("-inf")).sum(dim=-1).amax())
+def _keep_min_p(logits_BC: Tensor, min_p: float) -> Tensor:
+    if min_p == 0:
+        return logits_BC
+    probabilities_BC = logits_BC.softmax(dim=-1)
+    floor_B1 = min_p * probabilities_BC.amax(dim=-1, keepdim=True)
+    return logits_BC.masked_fill(probabilities_BC < floor_B1, float("-inf"))
