@@ -49,7 +49,6 @@ class Front:
         self._served, self._engine = served, engine
         self._limits, self._token = limits, token
         self._turns = Turns(limits)
-        self._connections: Connections | None = None
         application = web.Application(middlewares=[self._guard], client_max_size=limits.body_bytes)
         application.on_response_prepare.append(_add_headers)
         application.add_routes(
@@ -76,8 +75,7 @@ class Front:
         """Lo prepara y devuelve con qué atender cada conexión que llegue."""
         await self._runner.setup()
         assert self._runner.server is not None
-        self._connections = Connections(self._runner.server, self._limits)
-        return self._connections
+        return Connections(self._runner.server, self._limits.connections)
 
     async def close(self) -> None:
         """Corta lo que esté a medias y cierra."""
@@ -85,20 +83,18 @@ class Front:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        assert self._connections is not None
-        with self._connections.busy(request.protocol):
-            try:
-                check_host(request.headers.get("Host", ""), self._token)
-                if request.path.startswith(_API):
-                    check_origin(request.headers)
-                    check_token(request.headers, self._token)
-                return await handler(request)
-            except RefusedError as error:
-                return _refusal(error)
-            except web.HTTPRequestEntityTooLarge:
-                return _refusal(self._too_large())
-            except web.HTTPException as error:
-                return _refusal(RefusedError(error.status, _HTTP.get(error.status, error.reason)))
+        try:
+            check_host(request.headers.get("Host", ""), self._token)
+            if request.path.startswith(_API):
+                check_origin(request.headers)
+                check_token(request.headers, self._token)
+            return await handler(request)
+        except RefusedError as error:
+            return _refusal(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _refusal(self._too_large())
+        except web.HTTPException as error:
+            return _refusal(RefusedError(error.status, _HTTP.get(error.status, error.reason)))
 
     async def _models(self, _request: web.Request) -> web.Response:
         """`/v1/models`, con lo que la página necesita saber del modelo."""
@@ -209,11 +205,11 @@ class Front:
         """Envía los trozos según salen; un error ya no puede ser un código, y va dentro."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
-        await self._write(request, response, answer.opening())
+        await response.write(answer.opening())
         try:
             while True:
                 if piece.text:
-                    await self._write(request, response, answer.piece(piece.text))
+                    await response.write(answer.piece(piece.text))
                 if piece.ending:
                     break
                 piece = await _next(pieces)
@@ -226,19 +222,9 @@ class Front:
             end = answer.closing(piece.ending)
             if asked.stream_options and asked.stream_options.include_usage:
                 end += answer.usage(piece.tokens)
-        await self._write(request, response, end + DONE)
+        await response.write(end + DONE)
         await response.write_eof()
         return response
-
-    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        """Escribe; a quien no lee se le cuelga, y el motor queda para los demás."""
-        try:
-            async with asyncio.timeout(self._limits.write_seconds):
-                await response.write(data)
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-            raise ConnectionResetError from None
 
     def _too_large(self) -> RefusedError:
         return RefusedError(

@@ -15,11 +15,11 @@ class Limits:
         parallel: respuestas que se generan a la vez.
         waiting: peticiones que esperan turno; la siguiente recibe un 503.
         connections: conexiones abiertas; la siguiente recibe un 503.
-        idle_seconds: lo que una conexión puede estar sin una petición entera de cabeceras.
+        idle_seconds: lo que una conexión puede estar sin acabar las cabeceras de una petición.
         body_seconds: lo que puede tardar en llegar el cuerpo.
         queue_seconds: lo que se espera turno.
         answer_seconds: lo que puede durar una respuesta.
-        write_seconds: lo que se espera a quien no lee lo que se le envía.
+        unread_seconds: lo que se espera a quien no lee lo que se le envía.
     """
 
     body_bytes: int
@@ -30,7 +30,7 @@ class Limits:
     body_seconds: float = 20.0
     queue_seconds: float = 120.0
     answer_seconds: float = 300.0
-    write_seconds: float = 20.0
+    unread_seconds: float = 20.0
 
 
 def limits_for(context: int, parallel: int) -> Limits:

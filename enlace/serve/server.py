@@ -16,7 +16,7 @@ from pathlib import Path
 from enlace.errors import ServeError, fault_of
 from enlace.serve.engine import LlamaEngine, require_engine
 from enlace.serve.guard import is_local
-from enlace.serve.limits import limits_for
+from enlace.serve.limits import Limits, limits_for
 from enlace.serve.served import Served
 
 _TOKEN_BYTES = 24
@@ -98,12 +98,13 @@ def serve(served: Served, place: Place, parallel: int, say: Say) -> None:
         ServeError: el puerto está ocupado, falta la biblioteca o llama.cpp no abre el modelo.
     """
     require_engine()
-    with listen(place) as listener:
-        asyncio.run(_serve(served, place, parallel, listener, say))
+    limits = limits_for(served.context, parallel)
+    with listen(place, limits.unread_seconds) as listener:
+        asyncio.run(_serve(served, place, limits, listener, say))
 
 
-def listen(place: Place) -> socket.socket:
-    """El puerto, ya abierto.
+def listen(place: Place, unread_seconds: float) -> socket.socket:
+    """El puerto, ya abierto; el núcleo cuelga a quien pasa ese tiempo sin leer lo que se le envía.
 
     Raises:
         ServeError: está en uso, no se permite o la dirección no es de esta máquina.
@@ -118,6 +119,9 @@ def listen(place: Place) -> socket.socket:
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Lo heredan las conexiones; vale también cuando al otro lado no queda sitio para más.
+        patience = round(1000 * unread_seconds)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience)
         listener.bind(address)
     except OSError as error:
         listener.close()
@@ -135,7 +139,7 @@ def listen(place: Place) -> socket.socket:
 
 
 async def _serve(
-    served: Served, place: Place, parallel: int, listener: socket.socket, say: Say
+    served: Served, place: Place, limits: Limits, listener: socket.socket, say: Say
 ) -> None:
     from enlace.serve.app import Front
 
@@ -144,8 +148,7 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, stop.set)
-    limits = limits_for(served.context, parallel)
-    engine = LlamaEngine(served.gguf, served.context, parallel)
+    engine = LlamaEngine(served.gguf, served.context, limits.parallel)
     front = Front(served, engine, limits, place.token)
     waits: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
     server: asyncio.Server | None = None
@@ -162,10 +165,7 @@ async def _serve(
         server = await loop.create_server(connections, sock=listener, backlog=limits.connections)
         for line in ready_lines(served, place, listener.getsockname()[1]):
             say(line)
-        waits += [
-            asyncio.create_task(engine.keep_open()),
-            asyncio.create_task(connections.close_idle()),
-        ]
+        waits.append(asyncio.create_task(engine.keep_open()))
         done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             await task

@@ -16,6 +16,7 @@ from enlace.serve.connections import Connections
 from enlace.serve.engine import EngineError, Piece
 from enlace.serve.limits import Limits
 from enlace.serve.served import Served
+from enlace.serve.server import Place, listen
 from tests.export.support_export import SETTINGS, small_tokenizer
 
 CONTEXT = 256
@@ -28,7 +29,7 @@ QUICK = Limits(
     body_seconds=0.3,
     queue_seconds=5.0,
     answer_seconds=5.0,
-    write_seconds=0.3,
+    unread_seconds=0.3,
 )
 """Límites tan cortos que una prueba los alcanza."""
 TEXT = {"prompt": "Había una vez"}
@@ -104,15 +105,14 @@ async def running(
     """La puerta, atendiendo en un puerto libre."""
     front = Front(served(chats), engine, limits, token)
     connections = await front.open()
+    place = Place("127.0.0.1", 0, token)
     loop = asyncio.get_running_loop()
-    listener = await loop.create_server(connections, "127.0.0.1", 0)
-    reaper = asyncio.create_task(connections.close_idle())
+    listener = await loop.create_server(connections, sock=listen(place, limits.unread_seconds))
     port = listener.sockets[0].getsockname()[1]
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client:
         try:
             yield Server(port, connections, client)
         finally:
-            reaper.cancel()
             listener.close()
             await front.close()
 

@@ -145,14 +145,14 @@ def test_un_puerto_ocupado_se_dice_con_su_remedio() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ServeError, match=f"el puerto {port} .* --port"):
-            listen(Place("127.0.0.1", port, None))
+            listen(Place("127.0.0.1", port, None), 1.0)
 
 
 def test_una_direccion_que_no_es_de_aqui_se_dice() -> None:
     with pytest.raises(ServeError, match="no es una dirección de esta máquina"):
-        listen(Place("192.0.2.7", 0, None))
+        listen(Place("192.0.2.7", 0, None), 1.0)
     with pytest.raises(ServeError, match="no es una dirección conocida"):
-        listen(Place("no.existe.invalid", 0, None))
+        listen(Place("no.existe.invalid", 0, None), 1.0)
 
 
 def test_lo_que_se_dice_al_estar_listo() -> None:

@@ -142,7 +142,7 @@ def test_no_hay_mas_conexiones_que_las_que_caben() -> None:
         assert all(b" 503 " in each for each in refused)
         for _reader, writer in opened:
             writer.close()
-        await until(lambda: not server.connections._server.connections)
+        await until(lambda: len(server.connections) == 0)
         await _others_are_fine(server)
 
     _run(job, limits=changed(idle_seconds=5.0))
@@ -193,21 +193,22 @@ def test_quien_se_va_en_cualquier_momento_no_deja_rastro(
 
 def test_quien_no_lee_no_detiene_a_nadie() -> None:
     async def job(server: Server, engine: FakeEngine) -> None:
-        opened = [
-            await server.raw(post_bytes(COMPLETE, b'{"prompt": "a", "stream": true}'))
-            for _ in range(QUICK.parallel)
-        ]
-        for _, writer in opened:
+        request = post_bytes(COMPLETE, b'{"prompt": "a", "stream": true}')
+        opened = [await server.raw(request) for _ in range(QUICK.parallel)]
+        # Y otro que pide la página sin parar y tampoco lee.
+        opened.append(await server.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 3000))
+        for _reader, writer in opened:
             writer.transport.pause_reading()  # type: ignore[attr-defined]
         await until(lambda: len(engine.asked) == QUICK.parallel)
         engine.words = ["¡Hola, ", "niña!"]
         await _others_are_fine(server)
-        await until(lambda: engine.open == 0)
-        for _, writer in opened:
+        await until(lambda: engine.open == 0 and len(server.connections) == 0)
+        for _reader, writer in opened:
             writer.transport.abort()
 
     # Más de lo que cabe en los búferes del sistema.
-    _run(job, FakeEngine(words=["a" * 1_000_000] * 40))
+    endless = FakeEngine(words=["a" * 1_000_000] * 40)
+    _run(job, endless, limits=changed(answer_seconds=60.0, queue_seconds=60.0))
 
 
 def test_una_respuesta_interminable_se_corta_y_se_dice() -> None:

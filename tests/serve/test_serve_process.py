@@ -44,9 +44,10 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("servido")
     settings = SETTINGS.model_copy(update={"gguf": ("f32", "f16", "q8_0"), "temperature": 0.25})
     nothing: dict[str, Any] = {}
+    chat: dict[str, Any] = {"data.format": "chat"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "_prove", lambda *_: nothing)
-        model = trained_folder(folder, **{"data.format": "chat"})
+        model = trained_folder(folder, **chat)
         export_model(model, folder / "exported", settings)
     return folder / "exported"
 
