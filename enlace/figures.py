@@ -57,7 +57,7 @@ def size(n_bytes: int | None) -> str:
     """Bytes en la unidad binaria que se lee mejor: «607,1 MiB», «5,25 GiB»."""
     if n_bytes is None:
         return NOT_MEASURED
-    for unit, power, decimals in (("GiB", 30, 2), ("MiB", 20, 1), ("KiB", 10, 1)):
+    for unit, power, decimals in (("TiB", 40, 2), ("GiB", 30, 2), ("MiB", 20, 1), ("KiB", 10, 1)):
         if abs(n_bytes) >= 1 << power:
             return f"{number(n_bytes / (1 << power), decimals)}\u00a0{unit}"
     return f"{integer(n_bytes)}\u00a0bytes"

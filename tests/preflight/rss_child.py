@@ -1,6 +1,6 @@
 """Mide en un proceso nuevo cuánta RAM añade un entrenamiento: config por stdin, bytes a stdout.
 
-Hace lo mismo que traza la estimación: dos pasos y una validación de un micro-batch. Antes entrena
+Hace lo que traza la estimación: unos pasos y una validación de un micro-batch. Antes entrena
 un modelo diminuto, para que bibliotecas, hilos y núcleos de cálculo ya estén en la línea base.
 """
 
@@ -21,7 +21,7 @@ _STEPS = 3
 
 
 def run(config: Config) -> None:
-    """Dos pasos y una validación."""
+    """Unos pasos y una validación."""
     backend = open_device(config.hardware)
     training = build_training(config, backend)
     batch = synthetic_batch(config, config.sequences_per_step, 0)

@@ -8,6 +8,7 @@ import pytest
 from enlace.cards import profile_card
 from enlace.config.schema import Config
 from enlace.preflight.disk import most_steps
+from enlace.preflight.estimate.advice import Search
 from enlace.preflight.estimate.capacity import CUDA_CONTEXT, GIB, estimate_memory
 from enlace.preflight.estimate.estimate import estimate
 from enlace.preflight.estimate.recorder import Trace
@@ -35,6 +36,32 @@ def invented(limit: int) -> Callable[[Config], bool]:
         return 5 + COST[mode] * rows <= limit
 
     return fits
+
+
+class _Straight:
+    """Una extrapolación inventada: 1 GiB por secuencia, y el doble de rápida la de doble lote."""
+
+    def live(self, _layers: int, rows: int) -> dict[str, int]:
+        return {"backward": rows * GIB}
+
+    def step(self, _layers: int, _rows: int, _rates: object, accumulation: int) -> float:
+        return float(accumulation)
+
+    def mode(self, _: str) -> "_Straight":
+        return self
+
+
+@pytest.mark.parametrize(("fits_now", "best"), [(True, 4), (False, 2)])
+def test_de_lo_que_ya_esta_puesto_manda_lo_estimado_y_no_lo_extrapolado(
+    fits_now: bool, best: int
+) -> None:
+    config = make_config(TURING | WIDE | {"hardware.micro_batch": 4, "hardware.loss_chunk_rows": 8})
+    invented: Any = _Straight()
+    # Cuatro secuencias pedirían 4,4 GiB con lo que se supone que sobra: extrapolando no caben.
+    search = Search(config, invented, invented, 4 * GIB, fits_now=fits_now)
+    found = search.best()
+    assert found is not None
+    assert (found.micro_batch, found.fits) == (best, True)
 
 
 @pytest.mark.parametrize(

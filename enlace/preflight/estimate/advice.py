@@ -46,9 +46,13 @@ class Search:
         models: sus trazas pequeñas.
         rates: lo que da la tarjeta.
         limit_bytes: lo que puede reservarse sin tocar el margen.
+        fits_now: si la de partida cabe con su margen, que se sabe mejor que extrapolando.
     """
 
-    def __init__(self, config: Config, models: Models, rates: Rates, limit_bytes: int) -> None:
+    def __init__(
+        self, config: Config, models: Models, rates: Rates, limit_bytes: int, *, fits_now: bool
+    ) -> None:
+        self._fits_now = fits_now
         self._config = config
         self._models = models
         self._rates = rates
@@ -66,7 +70,7 @@ class Search:
             activation_checkpointing=mode,
             peak_bytes=peak,
             tokens_per_second=self._config.train.tokens_per_step / seconds,
-            fits=peak <= self._limit_bytes,
+            fits=self._fits_now if (rows, mode) == self._now() else peak <= self._limit_bytes,
         )
 
     def best(self) -> Choice | None:
@@ -87,10 +91,13 @@ class Search:
             return None
         top = max(choice.tokens_per_second for choice in fitting)
         level = [one for one in fitting if one.tokens_per_second >= (1 - _SAME_SPEED) * top]
-        hardware = self._config.hardware
-        now = (hardware.micro_batch, hardware.activation_checkpointing)
+        now = self._now()
         kept = [one for one in level if (one.micro_batch, one.activation_checkpointing) == now]
         return kept[0] if kept else max(level, key=lambda choice: choice.tokens_per_second)
+
+    def _now(self) -> tuple[int, str]:
+        hardware = self._config.hardware
+        return hardware.micro_batch, hardware.activation_checkpointing
 
 
 def changed(config: Config, mode: str, rows: int) -> Config:

@@ -67,7 +67,8 @@ def estimate(
     reasons = _reasons(config, fit, memory, disk, fix)
     best = None
     if models is not None and rates is not None and micro_batches(config):
-        best = Search(config, models, rates, budget_bytes(config) - margin_bytes(config)).best()
+        limit = budget_bytes(config) - margin_bytes(config)
+        best = Search(config, models, rates, limit, fits_now=fit == "cabe").best()
     parameters = parameter_count(config.model)
     tokens = config.train.steps * config.train.tokens_per_step
     return Estimate(
