@@ -82,7 +82,9 @@ def describe_isolated(device: str, command: Sequence[str] = CHILD_COMMAND) -> st
         check=False,
     )
     if done.returncode:
-        raise HardwareError(done.stderr.strip().splitlines()[-1] if done.stderr else str(device))
+        lines = done.stderr.strip().splitlines()
+        unknown = f"no se ha podido preguntar qué tarjeta hay (código de salida {done.returncode})"
+        raise HardwareError(lines[-1] if lines else unknown)
     return done.stdout.strip()
 
 

@@ -117,6 +117,9 @@ def show_search(search: Search, current: int, command: Callable[[int], str], out
         current: el micro-batch de la configuración.
         command: la orden que pone otro.
         out: dónde se escribe.
+
+    Raises:
+        PreflightError: no cabe ninguno.
     """
     table = Table(title="Micro-batch: velocidad y memoria")
     for heading in ("Micro-batch", "Tokens por segundo", "Memoria necesaria", "Cabe"):
@@ -126,9 +129,7 @@ def show_search(search: Search, current: int, command: Callable[[int], str], out
     out.print(table)
     best, largest = search.fastest, search.largest
     if best is None or largest is None:
-        reason = search.attempts[0].verdict.reasons[0]
-        out.print(f"Ningún micro-batch cabe: {reason}", markup=False, soft_wrap=True)
-        return
+        raise PreflightError(f"ningún micro-batch sirve: {search.attempts[0].verdict.reasons[0]}")
     text = f"El mayor que cabe es {largest.micro_batch} y el más rápido, {best.micro_batch}."
     if largest is best:
         text = f"El mayor que cabe, {best.micro_batch}, es también el más rápido."

@@ -183,6 +183,8 @@ def test_el_dispositivo_se_describe_en_otro_proceso() -> None:
     broken = [sys.executable, "-c", "import sys; sys.exit('no hay tarjeta')"]
     with pytest.raises(HardwareError, match=r"^no hay tarjeta$"):
         describe_isolated("cuda", broken)
+    with pytest.raises(HardwareError, match=r"qué tarjeta hay \(código de salida 7\)"):
+        describe_isolated("cuda", [sys.executable, "-c", "raise SystemExit(7)"])
 
 
 def test_el_hijo_dice_el_nombre_o_el_error_de_siempre(
