@@ -92,7 +92,8 @@ class Front:
         except RefusedError as error:
             return _refusal(error)
         except web.HTTPRequestEntityTooLarge:
-            return _refusal(self._too_large())
+            message = f"la petición pasa de {self._limits.body_bytes} bytes"
+            return _refusal(RefusedError(413, message, "request_too_large"))
         except web.HTTPException as error:
             return _refusal(RefusedError(error.status, _HTTP.get(error.status, error.reason)))
 
@@ -140,8 +141,6 @@ class Front:
         """El cuerpo, ya comprobado."""
         if request.content_type != "application/json" or request.headers.get("Content-Encoding"):
             raise RefusedError(415, "el cuerpo debe ser application/json, sin comprimir")
-        if (request.content_length or 0) > self._limits.body_bytes:
-            raise self._too_large()
         try:
             async with asyncio.timeout(self._limits.body_seconds):
                 body = await request.read()
@@ -225,11 +224,6 @@ class Front:
         await response.write(end + DONE)
         await response.write_eof()
         return response
-
-    def _too_large(self) -> RefusedError:
-        return RefusedError(
-            413, f"la petición pasa de {self._limits.body_bytes} bytes", "request_too_large"
-        )
 
 
 async def _collect(

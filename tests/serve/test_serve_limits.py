@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -125,7 +126,9 @@ def test_la_basura_se_rechaza_y_se_olvida(
 ) -> None:
     async def job(server: Server, engine: FakeEngine) -> None:
         reader, writer = await server.raw(garbage)
-        status = (await reader.readline()).split()
+        status: list[bytes] = []
+        with suppress(ConnectionResetError):  # cerrada antes de leer lo que sobraba
+            status = (await reader.readline()).split()
         assert not status or status[1].startswith(b"4")
         writer.close()
         assert engine.asked == []
