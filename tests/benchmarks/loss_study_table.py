@@ -98,7 +98,9 @@ def _compare(losses: Losses, first: str, second: str) -> Verdict:
     """Si `first` acaba con menos pérdida que `second`, con los mismos tokens."""
     ours, theirs = _seeds(losses, first), _seeds(losses, second)
     gains = [theirs[seed] - ours[seed] for seed in SEEDS if seed in ours and seed in theirs]
-    return Verdict(f"¿acaba {first} por debajo de {second}?", _answer(gains), _gains(gains))
+    loose = [name for name in (first, second) if gains and not _is_bracketed(losses, name)]
+    reason = "; ".join([_gains(gains), *(f"tasa de {name} sin acotar" for name in loose)])
+    return Verdict(f"¿acaba {first} por debajo de {second}?", _answer(gains), reason)
 
 
 def _shorter(losses: Losses) -> Verdict:
@@ -157,15 +159,17 @@ def _best_table(losses: Losses) -> str:
                 continue
             lr = best_lr(losses, recipe) or 0
             values = [_loss(seeds[seed]) if seed in seeds else "–" for seed in SEEDS]
+            bounded = "sí" if _is_bracketed(losses, recipe) else "no"
             mean = _loss(statistics.fmean(seeds.values()))
-            rows.append((recipe, short(lr), str(steps), *values, mean, _bracketed(losses, recipe)))
+            rows.append((recipe, short(lr), str(steps), *values, mean, bounded))
     header = ("receta", "mejor tasa", "pasos", *(f"semilla {seed}" for seed in SEEDS))
     return _markdown((*header, "media", "entre dos peores"), "--:", rows)
 
 
-def _bracketed(losses: Losses, recipe: str) -> str:
-    rates, best = list(tried(losses, recipe)), best_lr(losses, recipe)
-    return "sí" if best in rates[1:-1] else "no"
+def _is_bracketed(losses: Losses, recipe: str) -> bool:
+    """Si la mejor tasa está entre dos peores."""
+    rates = [lr for lr in tried(losses, recipe) if lr != TRAINER_LR]
+    return best_lr(losses, recipe) in rates[1:-1]
 
 
 def _rate_table(losses: Losses) -> str:

@@ -57,8 +57,11 @@ def test_la_ventaja_se_resta_semilla_a_semilla() -> None:
     assert _about(records, "muon-wsd por debajo de adamw-wsd") == Verdict(
         "¿acaba muon-wsd por debajo de adamw-wsd?",
         "sí",
-        "nats de ventaja por semilla: 0,200; 0,200; 0,200",
+        "nats de ventaja por semilla: 0,200; 0,200; 0,200; tasa de muon-wsd sin acotar",
     )
+    more = [record_of(Job("muon-wsd", lr, 1), 4.9) for lr in (4e-3, 1.6e-2)]
+    bounded = _about(records + more, "muon-wsd por debajo de adamw-wsd")
+    assert bounded.reason == "nats de ventaja por semilla: 0,200; 0,200; 0,200"
     diverged = [*records, record_of(Job("adamw-cosine", 4e-3, 1), math.inf)]
     verdict = _about(diverged, "adamw-wsd por debajo de adamw-cosine")
     assert verdict.answer == "sí, a falta de 2 semillas"
