@@ -17,8 +17,9 @@ from .models import model_config, random_ids
 
 def _logits(ties: bool = True) -> Tensor:
     logits = 3 * torch.randn(6, 64, generator=torch.Generator().manual_seed(0))
-    if ties:
-        logits[:, 10:20] = logits[:, 10:11]
+    if ties:  # también entre los mejores: el k-ésimo está empatado
+        logits[:, 10:20] = logits.amax(dim=1, keepdim=True)
+        logits[:, 30:40] = logits[:, 30:31]
     return logits
 
 
@@ -78,9 +79,10 @@ def test_todos_juntos_en_su_orden() -> None:
     assert len(kept) > 8  # los filtros cambian lo que queda
 
 
+@pytest.mark.parametrize("ties", [False, True])
 @pytest.mark.parametrize("sampling", [Sampling(1.0, 8), Sampling(0.9, 20, 0.8, 0.1)])
-def test_el_sorteo_sigue_las_probabilidades_que_quedan(sampling: Sampling) -> None:
-    logits = _logits(ties=False)[:1]
+def test_el_sorteo_sigue_las_probabilidades_que_quedan(sampling: Sampling, ties: bool) -> None:
+    logits = _logits(ties)[:1]
     expected = warp_logits(logits, sampling).softmax(-1)[0]
     generator = torch.Generator().manual_seed(0)
     drawn = next_ids(logits.expand(20000, -1), sampling, generator)
