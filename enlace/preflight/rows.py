@@ -74,7 +74,7 @@ def comparison_rows(compared: Comparison | None) -> Rows:
     if error.peak_memory is not None:
         guess = compared.peak_bytes
         found = memory_deviation(guess, error.peak_memory)
-        rows.append(("Memoria estimada", f"{size(guess)}; se midió {found}"))
+        rows.append(("Memoria estimada", f"{size(guess)}; {found}"))
     if error.tokens_per_second is not None and compared.tokens_per_second is not None:
         figure = f"{integer(round(compared.tokens_per_second))} tokens/s"
         rows.append(
@@ -89,11 +89,13 @@ def deviation(fraction: float) -> str:
 
 
 def memory_deviation(estimated: int, fraction: float) -> str:
-    """Como `deviation`, en bytes si son pocos: «21,1 MiB más», «lo mismo»."""
+    """«se midió un 12,0 % más»; en bytes si son pocos, «se midieron 21,1 MiB más»."""
     extra = round(estimated * fraction)
     if abs(extra) >= _WORTH_A_PERCENT:
-        return deviation(fraction)
-    return f"{size(abs(extra))} {'menos' if extra < 0 else 'más'}" if extra else "lo mismo"
+        return f"se midió {deviation(fraction)}"
+    if not extra:
+        return "se midió lo mismo"
+    return f"se midieron {size(abs(extra))} {'menos' if extra < 0 else 'más'}"
 
 
 def _useful_flops(outcome: Measurement) -> float:

@@ -1,8 +1,11 @@
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from enlace.backends import open_device
 from enlace.config.schema import Config
 from enlace.model.cost import (
     activation_bytes,
@@ -11,11 +14,16 @@ from enlace.model.cost import (
     parameter_count,
 )
 from enlace.preflight.estimate.affine import extrapolate, resized
+from enlace.preflight.estimate.capacity import estimate_memory
 from enlace.preflight.estimate.costs import Cost
 from enlace.preflight.estimate.memory import replay, replay_on_heap, resumed
 from enlace.preflight.estimate.recorder import BACKWARD, FORWARD, OPTIMIZER, Trace
 from enlace.preflight.estimate.roofline import LAUNCH_SECONDS, Rates
 from enlace.preflight.estimate.trace import trace_training
+from enlace.preflight.synthetic import SyntheticStream
+from enlace.progress import TrainLog
+from enlace.train.resume import open_run, reserve_saves
+from enlace.train.trainer import build_training
 from tests.support import make_config
 
 GPU = {
@@ -135,6 +143,21 @@ def test_nada_queda_vivo_de_un_paso_salvo_el_estado(gpu: Trace) -> None:
 def test_en_cpu_no_se_redondea_ni_se_cambia_nada() -> None:
     peaks = replay_on_heap(traced().events)
     assert peaks.peak_reserved >= peaks.peak_live
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_en_cpu_se_cuenta_la_copia_de_la_que_se_escriben_los_checkpoints(
+    optimizer: str, tmp_path: Path
+) -> None:
+    config = make_config({"train.optimizer": optimizer, "model.n_layer": 1})
+    memory, trace = estimate_memory(config, None)
+    assert trace is not None
+    copy = memory.live_bytes - replay_on_heap(trace.events).peak_live
+    training = build_training(config, open_device(config.hardware))
+    log = TrainLog(tmp_path, steps=1, tokens_per_step=1, console=Console(quiet=True))
+    run = open_run(training, SyntheticStream(config), tmp_path, log, {})
+    # Además hay cabeceras, cuentas de pasos y el estado del azar: unos KiB.
+    assert copy == pytest.approx(reserve_saves(training, run), abs=32 << 10)
 
 
 def test_lo_que_se_guarda_no_pasa_de_lo_que_dice_cost(gpu: Trace) -> None:

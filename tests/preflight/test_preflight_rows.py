@@ -21,12 +21,12 @@ CRASH = Failure(kind="crashed", detail="SIGABRT")
 @pytest.mark.parametrize(
     ("estimated", "fraction", "said"),
     [
-        (80 << 20, 0.25, "20,0\u00a0MiB más"),
-        (80 << 20, -0.25, "20,0\u00a0MiB menos"),
-        (1 << 10, 7.71, "7,7\u00a0KiB más"),
-        (80 << 20, 0.0, "lo mismo"),
-        (640 << 20, 0.1, "un 10,0\u00a0% más"),
-        (640 << 20, 0.0999, "63,9\u00a0MiB más"),
+        (80 << 20, 0.25, "se midieron 20,0\u00a0MiB más"),
+        (80 << 20, -0.25, "se midieron 20,0\u00a0MiB menos"),
+        (1 << 10, 7.71, "se midieron 7,7\u00a0KiB más"),
+        (80 << 20, 0.0, "se midió lo mismo"),
+        (640 << 20, 0.1, "se midió un 10,0\u00a0% más"),
+        (640 << 20, 0.0999, "se midieron 63,9\u00a0MiB más"),
     ],
 )
 def test_de_una_memoria_pequena_no_se_da_un_porcentaje(

@@ -1,6 +1,7 @@
 """Cuánta memoria pediría una configuración, cuánta hay y si cabe."""
 
 from enlace.config.schema import Config
+from enlace.model.cost import checkpoint_bytes
 from enlace.preflight.estimate.advice import FRAGMENTATION, Models, is_straight
 from enlace.preflight.estimate.memory import (
     Peaks,
@@ -57,14 +58,29 @@ def estimate_memory(config: Config, models: Models | None) -> tuple[MemoryEstima
         if is_huge or max(live.values()) > WORTH_TRACING * budget_bytes(config):
             kept = CPU_RETENTION if is_cpu else FRAGMENTATION
             reserved = {phase: int(kept * size) for phase, size in live.items()}
-            return _record(config, Peaks(live, reserved), extrapolated=True), None
+            peaks = Peaks(live, reserved)
+            return _record(config, _with_copy(config, peaks), extrapolated=True), None
     trace = trace_training(config)
     if is_cpu:
-        peaks = replay_on_heap(trace.events)
+        peaks = _with_copy(config, replay_on_heap(trace.events))
     else:
         workspace = workspace_bytes()
         peaks = combined(replay(trace.events, workspace), replay(resumed(trace), workspace))
     return _record(config, peaks, extrapolated=False), trace
+
+
+def _with_copy(config: Config, peaks: Peaks) -> Peaks:
+    """Con la copia de la que se escriben los checkpoints, que en CPU sale de la misma memoria.
+
+    El entrenador la reserva al empezar (`CheckpointWriter.reserve`) y no la suelta.
+    """
+    if config.hardware.device == "cuda":
+        return peaks
+    copy = checkpoint_bytes(config.model, config.train.optimizer)
+    return Peaks(
+        {phase: live + copy for phase, live in peaks.live.items()},
+        {phase: size + copy for phase, size in peaks.reserved.items()},
+    )
 
 
 def judge_fit(memory: MemoryEstimate) -> Fit:
