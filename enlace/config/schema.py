@@ -32,6 +32,7 @@ from enlace.config.fields import (
     Text,
 )
 from enlace.config.hardware import Checkpointing, HardwareConfig, PreflightConfig
+from enlace.config.later import as_before
 from enlace.config.train import TrainConfig
 from enlace.files import sha256_json
 
@@ -205,11 +206,11 @@ class Config(Section):
 
     def identity(self) -> str:
         """SHA-256 de los valores que deciden el resultado: model, train, data y dtype."""
-        return sha256_json(self.identity_values())
+        return sha256_json(as_before(self.identity_values()))
 
     def fingerprint(self) -> str:
         """SHA-256 de todos los valores de entrenar, operativos incluidos: para el registro."""
-        return sha256_json(self.training_values())
+        return sha256_json(as_before(self.training_values()))
 
     def training_values(self) -> dict[str, Any]:
         """Todos los valores menos los de `export`: lo que guarda cada checkpoint y modelo."""

@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from enlace.config.schema import Config
+from enlace.config.stored import stored_config
 from enlace.errors import CheckpointError
-from enlace.files import canonical_json
 from enlace.manifest import History, read_history
 from enlace.train.untrusted import check_digest, check_digests, read_bounded, read_json_object
 
@@ -176,15 +174,7 @@ def _open(path: Path, kind: Kind, record: dict[str, Any], config: Any) -> Artifa
         model = record.get("model")
         _check_files(model.get("files") if isinstance(model, dict) else None, where)
     history = read_history(record, where)
-    try:
-        parsed = Config.model_validate_json(canonical_json(config))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(
-            f"{where} guarda una configuración que esta versión no entiende: {key}: {first['msg']}"
-        ) from error
-    return Artifact(path, kind, record, history, parsed)
+    return Artifact(path, kind, record, history, stored_config(config, where))
 
 
 def _check_shape(record: Mapping[str, Any], where: Path) -> None:

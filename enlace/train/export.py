@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from enlace.config.documents import kernel_for_mask
 from enlace.config.schema import Config
+from enlace.config.stored import stored_config
 from enlace.errors import CheckpointError
 from enlace.files import (
     atomic_dir,
-    canonical_json,
     remove_temporaries,
     sha256_file,
     write_json,
@@ -127,10 +126,7 @@ def load_model(
             admite la máscara de documentos con la que se entrenó.
     """
     manifest = read_manifest(path)
-    try:
-        config = Config.model_validate_json(canonical_json(read_json_object(path / CONFIG)))
-    except ValidationError as error:
-        raise CheckpointError(f"{path / CONFIG} no es una configuración válida: {error}") from error
+    config = stored_config(read_json_object(path / CONFIG), path / CONFIG)
     if config.identity() != manifest.get("identity"):
         raise CheckpointError(f"{path / CONFIG} no es la configuración que dice {MANIFEST}")
     mask = config.data.document_mask

@@ -12,13 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from enlace.backends import Backend
 from enlace.config.schema import Config
+from enlace.config.stored import stored_config
 from enlace.data.streams import TokenStream
 from enlace.errors import CheckpointError
-from enlace.files import canonical_json
 from enlace.progress import StepClock, TrainLog, finite_or_none
 from enlace.provenance import versions
 from enlace.train.artifact import Artifact
@@ -211,17 +209,9 @@ def saved_config(found: Found) -> Config:
     """La configuración que un checkpoint guarda, validada.
 
     Raises:
-        CheckpointError: la escribió una versión con otro esquema.
+        CheckpointError: esta versión no la entiende.
     """
-    try:
-        return Config.model_validate_json(canonical_json(found.state["config"]))
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise CheckpointError(
-            f"{found.path} guarda una configuración que esta versión no entiende: {key}: "
-            f"{first['msg']}"
-        ) from error
+    return stored_config(found.state["config"], found.path)
 
 
 def _continued_segments(
