@@ -10,7 +10,7 @@ from enlace.preflight.estimate.roofline import Rates
 MODES = ("none", "mlp", "block")
 MAX_MICRO_BATCH = 256
 FRAGMENTATION = 1.10
-"""Lo reservado frente a lo vivo en las trazas de los perfiles: 1,02–1,17 (docs/preflight.md)."""
+"""Lo reservado frente a lo vivo en las trazas de los perfiles: 1,02–1,18 (docs/preflight.md)."""
 _SAME_SPEED = 0.02
 """Diferencias de velocidad menores que esta no se distinguen en una estimación."""
 
