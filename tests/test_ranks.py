@@ -22,6 +22,7 @@ RANKS = {
     "enlace.devices": 2,
     "enlace.backends": 3,
     "enlace.process": 2,
+    "enlace.llama_process": 2,
     "enlace.progress": 2,
     "enlace.pipeline": 3,
     "enlace.data": 3,
