@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
-from enlace.config.schema import Config, ModelConfig
+from enlace.config.schema import Config
 from enlace.data.streams import Batch, ShardStream
 from enlace.model.loss import IGNORED
 from tests.benchmarks.loss_study_plan import RECIPES, Job
 from tests.benchmarks.loss_study_run import Meter
+from tests.benchmarks.peer_qwen3 import build_qwen3
 
 
 class Windows(torch.utils.data.IterableDataset[dict[str, Tensor]]):
@@ -31,32 +32,6 @@ class Windows(torch.utils.data.IterableDataset[dict[str, Tensor]]):
             for ids_T, targets_T in zip(*self._stream.batch(step), strict=True):
                 # Con `shift_labels` usa los objetivos tal cual, sin perder el último.
                 yield {"input_ids": ids_T, "labels": targets_T, "shift_labels": targets_T}
-
-
-def build_qwen3(config: ModelConfig) -> Any:
-    """El mismo modelo, construido e iniciado por transformers."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    return Qwen3ForCausalLM(
-        Qwen3Config(
-            vocab_size=config.vocab_size,
-            hidden_size=config.d_model,
-            intermediate_size=config.ffn_dim,
-            num_hidden_layers=config.n_layer,
-            num_attention_heads=config.n_head,
-            num_key_value_heads=config.n_kv_head,
-            head_dim=config.head_dim,
-            max_position_embeddings=config.seq_len,
-            rms_norm_eps=config.norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=config.tie_embeddings,
-            attention_bias=False,
-            use_cache=False,
-            bos_token_id=None,
-            eos_token_id=None,
-            attn_implementation="sdpa",
-        )
-    )
 
 
 def train_qwen3(job: Job, config: Config, stream: ShardStream, meter: Meter) -> Any:

@@ -15,7 +15,7 @@ from enlace.model.hf_names import hf_name
 from enlace.model.transformer import Transformer
 from tests.benchmarks import loss_study_peer, loss_study_run
 from tests.benchmarks.loss_study import run_job
-from tests.benchmarks.loss_study_peer import Windows, build_qwen3, validate_qwen3
+from tests.benchmarks.loss_study_peer import Windows, validate_qwen3
 from tests.benchmarks.loss_study_plan import RECIPES, Job
 from tests.benchmarks.loss_study_records import read_records
 from tests.benchmarks.loss_study_run import (
@@ -27,6 +27,7 @@ from tests.benchmarks.loss_study_run import (
     open_batches,
     study_config,
 )
+from tests.benchmarks.peer_qwen3 import build_qwen3
 from tests.data.builders import bpe, prepare, stories
 
 STEPS = 8
