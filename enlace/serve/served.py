@@ -1,5 +1,6 @@
 """Lo que se sirve: una carpeta exportada, ya comprobada, y uno de sus GGUF."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from enlace.config.export import ExportConfig
 from enlace.data.chat import converses
 from enlace.data.tokenizer import TextTokenizer, load_tokenizer
 from enlace.errors import CheckpointError, ServeError
-from enlace.train.artifact import EXPORT, TOKENIZER, open_artifact
+from enlace.train.artifact import EXPORT, MANIFEST, TOKENIZER, open_artifact
 from enlace.train.untrusted import check_digests
 
 _PREFERRED = ("Q8_0", "F16", "BF16", "F32", "Q5_1", "Q5_0", "Q4_1", "Q4_0")
@@ -56,14 +57,19 @@ def open_served(folder: Path, gguf: str = "") -> Served:
         ServeError: no hay exportación, o no tiene ese GGUF.
         CheckpointError: algo está dañado; dice qué.
     """
+    if folder.exists() and not folder.is_dir():
+        raise ServeError(f"{folder} no es una carpeta; da la que dejó `make export`")
+    if (folder / MANIFEST).is_file():
+        raise ServeError(
+            f"{folder} es un modelo sin exportar; expórtalo: `make export` si es el de este "
+            f"proyecto, y si no, enlace export {shlex.quote(str(folder))}"
+        )
     if not (folder / EXPORT).is_file():
         raise ServeError(
-            f"{folder} no tiene ningún modelo exportado; expórtalo con `make export` o da la "
-            "carpeta de otro: enlace serve CARPETA"
+            f"{folder} no {'tiene ningún modelo exportado' if folder.is_dir() else 'existe'}; "
+            "exporta el tuyo con `make export` o da la carpeta de otro: enlace serve CARPETA"
         )
     artifact = open_artifact(folder)
-    if artifact.kind != "export":
-        raise ServeError(f"{folder} es un modelo sin exportar; expórtalo con `make export`")
     name = _choose(folder, list(artifact.files), gguf)
     used = {file: artifact.files.get(file, "") for file in (name, TOKENIZER)}
     check_digests(folder, used, (name, TOKENIZER))

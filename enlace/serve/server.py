@@ -61,10 +61,11 @@ def read_token(path: Path) -> str:
     Raises:
         ServeError: no se puede leer, lo puede leer otro usuario, o no parece un token.
     """
-    if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
+    try:
+        if not path.exists():
+            _create_token(path)
+    except OSError as error:
+        raise ServeError(f"{path} no se puede crear: {fault_of(error)}") from error
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ServeError(f"otros usuarios pueden leer {path}; quítaselo: chmod 600 {path}")
@@ -83,6 +84,12 @@ def read_token(path: Path) -> str:
             "y cifras sin espacios; bórralo y se creará uno"
         )
     return token
+
+
+def _create_token(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(secrets.token_urlsafe(_TOKEN_BYTES) + "\n")
 
 
 def serve(served: Served, place: Place, parallel: int, say: Say) -> None:

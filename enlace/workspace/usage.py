@@ -64,6 +64,11 @@ class SpanishGroup(TyperGroup):
 class SpanishCommand(TyperCommand):
     """Una orden con la ayuda en español."""
 
+    def get_short_help_str(self, limit: int = 0) -> str:
+        """Su primera frase, entera: typer la cortaría con puntos suspensivos."""
+        del limit
+        return super().get_short_help_str(len(self.help or ""))
+
     def get_help(self, ctx: Any) -> str:
         """La ayuda, ya con sus formatos."""
         return spanish_help(super().get_help(ctx))
@@ -101,5 +106,6 @@ def spanish_error(message: str) -> str:
     for pattern, spanish in _ERRORS:
         if re.fullmatch(pattern, message, flags=re.DOTALL):
             text = re.sub(pattern, spanish, message, flags=re.DOTALL)
-            return re.sub(r"(?<= )'([\w-]+)'(?=[,?])", r"«\1»", text)
+            text = re.sub(r"(?<= )'([\w-]+)'(?=[,?])", r"«\1»", text)
+            return re.sub(r"(», )?([^,]+), («[^«]+»\?)$", r"\1\2 o \3", text)
     return message

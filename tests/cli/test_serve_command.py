@@ -8,9 +8,9 @@ from .conftest import Project
 
 
 def test_sin_exportacion_dice_como_se_hace(project: Project, tmp_path: Path) -> None:
-    assert "exported no tiene ningún modelo exportado" in project.refused("serve")
+    assert "exported no existe" in project.refused("serve")
     line = project.refused("serve", str(tmp_path / "otro"))
-    assert f"{tmp_path / 'otro'} no tiene" in line
+    assert f"{tmp_path / 'otro'} no existe" in line
     assert "make export" in line
 
 

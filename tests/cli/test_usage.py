@@ -1,5 +1,6 @@
 """Un uso incorrecto de `enlace` se dice en español, en una línea y con la ayuda a mano."""
 
+import inspect
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from .conftest import Project
 
 MISTAKES = {
     "generat x": "no hay ninguna orden «generat»; ¿querías decir «generate»?",
+    "statu": "no hay ninguna orden «statu»; ¿querías decir «status» o «estimate»?",
     "zzz": "no hay ninguna orden «zzz»",
     "generate": "falta TEXTO",
     "generate x --foo": "no hay ninguna opción --foo",
@@ -47,6 +49,15 @@ def test_ninguna_ayuda_lleva_ingles(project: Project) -> None:
         text = project.ok(*arguments, "--help")
         assert text.startswith(" ".join(["Uso: enlace", *arguments]))
         assert ENGLISH.search(text) is None, text
+
+
+def test_la_ayuda_dice_entero_lo_que_hace_cada_orden(project: Project) -> None:
+    text = " ".join(project.ok("--help").split())
+    assert "..." not in text
+    for info in _visible():
+        assert info.callback is not None
+        first = inspect.cleandoc(info.callback.__doc__ or "").partition("\n\n")[0]
+        assert " ".join(first.split()) in text
 
 
 def test_a_solas_ensena_la_ayuda(project: Project) -> None:

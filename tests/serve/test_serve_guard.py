@@ -139,6 +139,17 @@ def test_el_token_de_un_fichero(tmp_path: Path) -> None:
             read_token(path)
 
 
+def test_un_fichero_de_token_que_no_se_puede_crear_o_leer_se_dice(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match="no se puede crear"):
+        read_token(tmp_path / "nada" / "token")
+    (tmp_path / "fichero").touch()
+    with pytest.raises(ServeError, match="no se puede"):
+        read_token(tmp_path / "fichero" / "token")
+    tmp_path.chmod(0o700)
+    with pytest.raises(ServeError, match="no se puede leer"):
+        read_token(tmp_path)
+
+
 def test_un_puerto_ocupado_se_dice_con_su_remedio() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

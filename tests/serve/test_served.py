@@ -10,11 +10,25 @@ from enlace.errors import ServeError
 from enlace.serve import engine
 from enlace.serve.engine import require_engine
 from enlace.serve.served import open_served
+from enlace.train.artifact import MANIFEST
 
 
 def test_sin_exportacion_se_dice_como_se_hace(tmp_path: Path) -> None:
-    with pytest.raises(ServeError, match="make export"):
+    with pytest.raises(ServeError, match=r"nada no existe; .*make export"):
         open_served(tmp_path / "nada")
+    with pytest.raises(ServeError, match=r"no tiene ningún modelo exportado; .*make export"):
+        open_served(tmp_path)
+    (tmp_path / "fichero").touch()
+    with pytest.raises(ServeError, match=r"fichero no es una carpeta; .*make export"):
+        open_served(tmp_path / "fichero")
+
+
+def test_un_modelo_sin_exportar_se_dice_con_su_orden(tmp_path: Path) -> None:
+    folder = tmp_path / "mi modelo"
+    folder.mkdir()
+    (folder / MANIFEST).touch()
+    with pytest.raises(ServeError, match=r"sin exportar; .*enlace export '.*mi modelo'"):
+        open_served(folder)
 
 
 def test_si_falta_llama_cpp_se_dice_como_se_instala(monkeypatch: pytest.MonkeyPatch) -> None:
