@@ -218,7 +218,11 @@ def stop(
     root = enter_project()
     summary = running(run or None, root)
     if summary is None or summary.holder is None:
-        print("no hay ningún entrenamiento en marcha")
+        print(
+            f"el run {run} no se está entrenando"
+            if run
+            else "no hay ningún entrenamiento en marcha"
+        )
         return
     print(
         f"{summary.folder.name}: pido al proceso {summary.holder.pid} que guarde y pare…",

@@ -71,8 +71,9 @@ def read_source(folder: Path) -> Source:
     """
     if not (folder / CONFIG).is_file():
         raise CheckpointError(
-            f"{folder} no tiene ningún modelo que exportar; entrénalo con `make train` o trae el "
-            "compartido con `make pull`"
+            f"{folder} {'no tiene ningún modelo que exportar' if folder.is_dir() else 'no existe'}"
+            "; el modelo terminado de este proyecto está en checkpoints/model, y si falta, "
+            "entrénalo con `make train` o trae el compartido con `make pull`"
         )
     manifest = read_manifest(folder)
     model, config = load_model(folder, _REFERENCE_ATTENTION, "cpu")

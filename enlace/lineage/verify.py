@@ -147,7 +147,7 @@ def _data(origin: Origin, lock: dict[str, str], root: Path) -> Iterator[Check | 
         (CORPUS / "report.json", origin.corpus_report, CORPUS),
     ):
         if digest is None or not (root / folder).is_dir():
-            yield Check("sin comprobar", str(path), "no está; tráelo con dvc pull")
+            yield Check("sin comprobar", str(path), "no está; tráelo con `make pull`")
         else:
             remedy = f"recupéralo con dvc checkout {folder}"
             yield Planned(root / path, "sha256", digest, str(path), otherwise(folder), remedy)
@@ -155,7 +155,7 @@ def _data(origin: Origin, lock: dict[str, str], root: Path) -> Iterator[Check | 
 
 def _shards(origin: Origin, root: Path, otherwise: Status) -> Iterator[Check | Planned]:
     if not (root / SHARDS).is_dir():
-        yield Check("sin comprobar", str(SHARDS), "no están; tráelos con dvc pull")
+        yield Check("sin comprobar", str(SHARDS), "no están; tráelos con `make pull`")
         return
     remedy = f"recupéralo con dvc checkout {SHARDS}"
     try:
@@ -193,7 +193,7 @@ def _cached(path: str, md5: str, cache: Path, root: Path) -> Iterator[Check | Pl
         if (root / path).is_file():
             yield Planned(root / path, "md5", md5, path, "distinto", "es de otra ejecución")
         else:
-            yield Check("sin comprobar", subject, f"no está {folder}; tráelo con dvc pull")
+            yield Check("sin comprobar", subject, f"no está {folder}; tráelo con `make pull`")
         return
     remedy = "la caché está mal: borra ese objeto y recupéralo (dvc pull) o vuelve a hacerlo"
     yield Planned(folder, "md5", expected_md5(folder), f"{subject} ({folder})", "dañado", remedy)

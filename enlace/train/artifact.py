@@ -94,7 +94,7 @@ def open_artifact(path: Path) -> Artifact:
     if not path.is_dir():
         raise CheckpointError(
             f"{path} no existe o no es una carpeta; da la de un checkpoint, la de un run o la de "
-            "un modelo (si lo guarda DVC, tráelo antes con dvc pull)"
+            "un modelo (si lo guarda DVC, tráelo antes con `make pull`)"
         )
     if (path / "checkpoints").is_dir():
         return _newest(path)

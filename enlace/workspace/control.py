@@ -98,9 +98,12 @@ def running(run: str | None, root: Path) -> RunSummary | None:
     """El entrenamiento en marcha (el del run `run`, si se da), o None si no hay ninguno.
 
     Raises:
+        ConfigError: no hay ningún run que se llame así.
         LockError: hay varios y no se ha dicho cuál.
     """
     found = [item for item in training_now(root) if run is None or item.name == run]
+    if run is not None and not found:
+        run_path(run, root)  # un nombre mal escrito se dice con los que hay
     if len(found) > 1:
         names = ", ".join(item.folder.name for item in found)
         raise LockError(f"hay varios entrenamientos en marcha ({names}); di cuál: enlace stop RUN")

@@ -68,6 +68,11 @@ def open_for_use(given: Path | None) -> Engine:
         CheckpointError: falta o está dañado.
     """
     folder = given or MODEL
+    if given is not None and not given.is_dir():
+        raise CheckpointError(
+            f"{given} no existe o no es una carpeta; da la de un modelo, la de un checkpoint o la "
+            "de un run"
+        )
     if not folder.is_dir():
         raise CheckpointError(
             f"{folder} no tiene ningún modelo todavía; entrénalo con `make train` o trae el "

@@ -31,7 +31,7 @@ def locate(given: str, start: Path, root: Path) -> Path:
     if not path.is_dir():
         raise CheckpointError(
             f"{given} no es una carpeta ni un run de esta máquina; da la de un checkpoint, un run "
-            "o un modelo (si lo guarda DVC, tráelo antes con dvc pull)"
+            "o un modelo (si lo guarda DVC, tráelo antes con `make pull`)"
         )
     here, found = Path.cwd(), path.resolve()
     return found.relative_to(here) if found.is_relative_to(here) else found

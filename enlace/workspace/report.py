@@ -12,7 +12,7 @@ from enlace.workspace.dvclock import RWLOCK, dvc_processes, rwlock_problem
 from enlace.workspace.params import params_differences
 from enlace.workspace.runs import RUNS, RunSummary, list_runs, run_of
 
-_COLUMNS = ("run", "identidad", "paso", "pérdida", "validación", "estado", "fecha")
+_COLUMNS = ("run", "clave", "paso", "pérdida", "validación", "estado", "fecha")
 
 
 def status_lines(root: Path) -> list[str]:

@@ -12,10 +12,10 @@ def test_export_con_destino_pide_la_carpeta_del_modelo(project: Project) -> None
 
 
 def test_export_de_una_carpeta_sin_modelo(project: Project, tmp_path: Path) -> None:
-    done = project.enlace("export", str(tmp_path / "nada"))
-    assert done.returncode == 2
-    assert "no tiene ningún modelo que exportar" in done.stderr
-    assert not (tmp_path / "nada-exported").exists()
+    (tmp_path / "vacía").mkdir()
+    for name, said in (("nada", "nada no existe"), ("vacía", "no tiene ningún modelo")):
+        assert said in project.refused("export", str(tmp_path / name))
+        assert not (tmp_path / f"{name}-exported").exists()
 
 
 def test_make_export_instala_su_extra_una_vez_y_llama_a_la_orden(project: Project) -> None:

@@ -91,6 +91,15 @@ def test_una_peticion_imposible_se_niega(
     assert said in project.refused("generate", *arguments, "--model", str(source / "model"))
 
 
+def test_una_carpeta_que_no_existe_no_se_confunde_con_un_modelo_por_entrenar(
+    project: Project, tmp_path: Path
+) -> None:
+    given = str(tmp_path / "nada")
+    for arguments in (("generate", "Hola", "--model", given), ("chat", given)):
+        assert "nada no existe" in project.refused(*arguments)
+    assert "make train" in project.refused("chat")
+
+
 def test_una_temperatura_minima_es_voraz(project: Project, source: Path) -> None:
     model = ["generate", "Hola", "--model", str(source / "model"), "--max-new-tokens", "6"]
     greedy, least = (project.ok(*model, "--temperature", value) for value in ("0", "1e-320"))

@@ -167,7 +167,7 @@ def test_report_compara_y_no_escribe(project: Project, folder: Path) -> None:
     before = project.git("status", "--porcelain", "--ignored")
     lines = project.ok("report").splitlines()
     assert lines[0].split() == [
-        "run", "identidad", "paso", "pérdida", "validación", "estado", "fecha",
+        "run", "clave", "paso", "pérdida", "validación", "estado", "fecha",
     ]  # fmt: skip
     rows = {line.split()[0]: line.split() for line in lines[1:]}
     assert rows["demo"][1:5] == ["a" * 16, "20/400", "4,2500", "5,5000"]
@@ -267,6 +267,8 @@ def test_stop_espera_a_que_guarde_y_dice_el_paso(
 def test_con_varios_en_marcha_hay_que_decir_cual(
     project: Project, trainer: subprocess.Popen[str]
 ) -> None:
+    assert "elige en configs/runs" in project.refused("stop", "dmeo")
+    assert project.ok("stop", "small") == "el run small no se está entrenando\n"
     with exclusive_lock(project.root / "runs" / f"smoke-{'b' * 16}" / "lock"):
         assert "di cuál" in project.refused("stop")
         assert trainer.poll() is None
