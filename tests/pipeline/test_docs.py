@@ -38,6 +38,14 @@ def test_todo_enlace_interno_lleva_a_algun_sitio(page: Path) -> None:
     assert not broken
 
 
+@pytest.mark.parametrize("name", ["README.md", "README.en.md"])
+def test_desde_la_portada_se_llega_a_cada_pagina(name: str) -> None:
+    _, found, table = read(ROOT / name).partition("| `docs/` |")
+    assert found
+    row = set(links(table.partition("\n")[0]))
+    assert row == {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+
+
 @pytest.mark.parametrize("page", pages(), ids=_IDS)
 def test_toda_prueba_citada_existe(page: Path) -> None:
     missing = [
