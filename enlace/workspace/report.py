@@ -1,5 +1,6 @@
 """Lo que `enlace status` y `enlace report` cuentan de los runs de esta máquina."""
 
+from datetime import datetime
 from pathlib import Path
 
 from enlace.config.load import load_config
@@ -13,6 +14,7 @@ from enlace.workspace.params import params_differences
 from enlace.workspace.runs import RUNS, RunSummary, list_runs, run_of
 
 _COLUMNS = ("run", "clave", "paso", "pérdida", "validación", "estado", "fecha")
+_WHEN = "%Y-%m-%d %H:%M"
 
 
 def status_lines(root: Path) -> list[str]:
@@ -54,7 +56,7 @@ def comparison_lines(root: Path) -> list[str]:
             _loss(summary.loss),
             _loss(summary.val_loss),
             _state(summary),
-            summary.when.strftime("%Y-%m-%d %H:%M"),
+            summary.when.strftime(_WHEN),
         ]
         for summary in runs
     ]
@@ -72,9 +74,19 @@ def _run_lines(summary: RunSummary) -> list[str]:
     ]
     if summary.holder:
         holder = summary.holder
-        lines.append(f"  lo usa el proceso {holder.pid} de {holder.host} desde {holder.started}")
+        lines.append(
+            f"  lo usa el proceso {holder.pid} de {holder.host} desde {_local(holder.started)}"
+        )
     lines += [f"  {name} está dañado y no se usará" for name in summary.damaged]
     return lines
+
+
+def _local(started: str) -> str:
+    """La hora que apuntó un proceso, en la de esta máquina; tal cual si no se entiende."""
+    try:
+        return datetime.fromisoformat(started).astimezone().strftime(_WHEN)
+    except ValueError:
+        return started
 
 
 def _next_step(root: Path, runs: list[RunSummary]) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -250,7 +251,9 @@ def test_el_cerrojo_dice_quien_lo_tiene_y_solo_mientras_lo_tiene(tmp_path: Path)
 
 def test_status_dice_quien_entrena(project: Project, trainer: subprocess.Popen[str]) -> None:
     text = project.ok("status")
-    assert f"lo usa el proceso {trainer.pid} de " in text
+    assert re.search(
+        rf"lo usa el proceso {trainer.pid} de .+ desde \d{{4}}-\d\d-\d\d \d\d:\d\d\n", text
+    )
     assert "esperar" in text
 
 
