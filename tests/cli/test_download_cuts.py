@@ -74,6 +74,7 @@ download_all(with_downloads({"dataset": sys.argv[1]}), Path(), report, int(sys.a
 """
 
 
+@pytest.mark.slow
 def test_tras_un_kill_9_se_sigue_y_no_se_repite(hub_root: Path, dataset: Path) -> None:
     project = str(Path(__file__).parents[2])
     done = subprocess.run(

@@ -33,7 +33,7 @@ ENTRIES = st.dictionaries(st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True), SC
 
 
 @given(value=SCALARS | st.lists(SCALARS, max_size=3) | st.lists(ENTRIES, max_size=2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_un_valor_vuelve_igual_de_dvc(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     path = tmp_path_factory.mktemp("quote") / "params.yaml"
     path.write_text("key: 1\n", encoding="utf-8")

@@ -118,6 +118,7 @@ def test_preflight_busca_el_micro_batch_si_se_pide(installed: Project) -> None:
     assert "SEARCH" in _one_line(_make(installed, "preflight", "SEARCH=1", "RUN=smoke"))
 
 
+@pytest.mark.slow
 def test_corpus_acepta_una_ruta_con_espacios_y_comillas(installed: Project, tmp_path: Path) -> None:
     source = tmp_path / 'L\'ànima dels "textos"'
     source.mkdir()

@@ -92,7 +92,10 @@ def test_flops_de_newton_schulz_contra_el_contador_de_torch() -> None:
 
 @pytest.mark.parametrize("tie_embeddings", [True, False])
 def test_flops_contra_el_contador_de_torch(tie_embeddings: bool) -> None:
-    """El contador ve la atención entera (con `math`, como bmm) y no ve `addmm_`: el dW de cada bloque tras el primero."""
+    """El contador ve la atención entera (con `math`, como bmm) y no ve `addmm_`.
+
+    Es el dW de cada bloque de filas, salvo el primero.
+    """
     rows = 16
     config = _config(tie_embeddings=tie_embeddings)
     model = Transformer(config, "math", loss_chunk_rows=rows)

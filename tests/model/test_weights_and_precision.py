@@ -151,6 +151,7 @@ def test_carga_estricta() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+@pytest.mark.slow
 def test_compilar_los_bloques_no_cambia_nombres_ni_resultado() -> None:
     model, ids = build_model(), random_ids()
     names = list(model.state_dict())

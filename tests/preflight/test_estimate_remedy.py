@@ -133,10 +133,11 @@ ONE = {"hardware.micro_batch": 1, "train.tokens_per_step": 512}
     [
         (PAIR, {"hardware.micro_batch": 1}, "baja hardware.micro_batch de 2 a 1"),
         # Con un micro-batch menor que `fewest_rows` no hay de dónde extrapolar.
-        (
+        pytest.param(
             TURING | PAIR | {"hardware.loss_chunk_rows": 1024},
             {"hardware.micro_batch": 1},
             "baja hardware.micro_batch de 2 a 1",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             ONE,

@@ -72,7 +72,7 @@ def test_los_flop_son_los_de_cost(gpu: Trace) -> None:
     assert flops(gpu, "attention") == tokens * attention * 3.5 / 3
 
 
-@pytest.mark.parametrize("kernel", ["mem_efficient", "flash"])
+@pytest.mark.parametrize("kernel", ["mem_efficient", pytest.param("flash", marks=pytest.mark.slow)])
 def test_una_capa_guarda_los_bytes_que_dice_cost(kernel: str) -> None:
     changes = {**GPU, "hardware.sdpa_backend": kernel, "model.seq_len": 128}
     changes |= {"train.tokens_per_step": 1024}

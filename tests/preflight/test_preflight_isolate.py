@@ -122,6 +122,7 @@ def test_un_error_de_programacion_no_se_disfraza_de_falta_de_memoria(
         child.measured(CONFIG, tmp_path, None, probe=True)
 
 
+@pytest.mark.slow
 def test_sin_sitio_ni_para_el_resultado_la_medida_dice_por_que(tmp_path: Path) -> None:
     code = (
         "import errno, os, sys; from enlace.preflight import child;"

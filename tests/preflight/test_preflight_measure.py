@@ -155,6 +155,7 @@ def test_en_fp16_la_medida_lleva_la_salud(tmp_path: Path) -> None:
     assert Measurement.model_validate_json(outcome.model_dump_json()) == outcome
 
 
+@pytest.mark.slow
 def test_un_fp16_que_desborda_se_rechaza_antes_de_entrenar(tmp_path: Path) -> None:
     config = make_config({**FP16, "model.init_std": 100.0, "train.fp16_max_skips": 3})
     outcome: Outcome = measured(config, tmp_path, None, probe=True)

@@ -28,7 +28,9 @@ def test_las_horas_cuentan_desde_este_arranque() -> None:
     assert "train.max_hours = 0.5" in reason.text
 
 
-@pytest.mark.parametrize("key", ["max_hours", "min_free_megabytes"])
+@pytest.mark.parametrize(
+    "key", ["max_hours", pytest.param("min_free_megabytes", marks=pytest.mark.slow)]
+)
 def test_un_limite_guarda_para_y_deja_seguir(key: str, tmp_path: Path) -> None:
     # Un límite que siempre se alcanza: cada arranque da un paso.
     changes = SHORT | {f"train.{key}": 1e-12 if key == "max_hours" else 1e15}

@@ -66,7 +66,10 @@ def assert_same_tensors(found_dir: Path, expected_dir: Path) -> None:
         assert torch.equal(found[name], tensor), name
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[] if kind == "fp16" else pytest.mark.slow) for kind in KINDS],
+)
 def test_el_resultado_es_el_de_no_tener_esos_lotes(kind: str, tmp_path: Path) -> None:
     changes, _, poison = KINDS[kind]
     skipped = (9, *poison)  # el anterior también: train.rewind_skip = 1
@@ -127,6 +130,7 @@ def test_el_mismo_accidente_con_otros_lotes_para(tmp_path: Path) -> None:
         rewound(tmp_path, poison=(10, 11))
 
 
+@pytest.mark.slow
 def test_hay_un_maximo_de_vueltas(tmp_path: Path) -> None:
     rewound(tmp_path / "dos", poison=(6, 12), max_rewinds=2)
     assert len(final_state(tmp_path / "dos")["segments"][0]["rewinds"]) == 2
@@ -139,6 +143,7 @@ def test_sin_nada_a_lo_que_volver_se_dice(tmp_path: Path) -> None:
         rewound(tmp_path, poison=(3,))
 
 
+@pytest.mark.slow
 def test_se_puede_activar_despues_del_accidente(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(TrainingAbortedError, match=r"train\.rewind: true"):
