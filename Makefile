@@ -5,7 +5,7 @@ MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
 BIN := .venv/bin
-ENLACE := $(BIN)/python -m enlace.cli
+ENLACE := $(BIN)/python -m enlace
 DVC := $(BIN)/python -m enlace.workspace.dvc_cli
 # Sin compilar de antemano: la mitad del trabajo de instalar eran módulos que nadie llega a importar.
 PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile --constraint .constraints.txt

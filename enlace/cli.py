@@ -49,10 +49,15 @@ Settings = Annotated[
 WithParent = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 
+def run_command() -> None:
+    """Ejecuta la orden que se pide."""
+    run_app(app)
+
+
 def main() -> None:
     """Punto de entrada: un error del usuario es una línea y un código de salida."""
     with user_errors():
-        run_app(app)
+        run_command()
 
 
 @command()

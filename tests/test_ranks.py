@@ -37,6 +37,7 @@ RANKS = {
     "enlace.export": 6,
     "enlace.workspace": 6,
     "enlace.cli": 7,
+    "enlace.__main__": 8,
     "stages": 7,
 }
 FILES = sorted(

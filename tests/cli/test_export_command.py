@@ -31,4 +31,4 @@ def test_make_export_instala_su_extra_una_vez_y_llama_a_la_orden(project: Projec
     assert len(installs) == 1
     assert "--constraint .constraints.txt" in installs[0]
     assert installs[0].endswith("--editable .[export]")
-    assert lines.count("-m enlace.cli export") == 2
+    assert lines.count("-m enlace export") == 2

@@ -33,5 +33,5 @@ def test_make_serve_instala_el_extra_y_pasa_la_carpeta(project: Project) -> None
     assert project.run("make", "serve", "DIR=mi modelo").returncode == 0
     lines = calls.read_text().splitlines()
     assert len([line for line in lines if line.endswith("--editable .[export]")]) == 1
-    assert lines.count("-m enlace.cli serve --") == 1
-    assert lines.count("-m enlace.cli serve -- mi modelo") == 1
+    assert lines.count("-m enlace serve --") == 1
+    assert lines.count("-m enlace serve -- mi modelo") == 1
