@@ -1,12 +1,7 @@
 """`enlace chat`: turnos, órdenes, cortes y contexto, con modelos diminutos y sin terminal."""
 
 import io
-import os
-import pty
 import shutil
-import signal
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,7 @@ from enlace.model.transformer import Transformer
 from enlace.train.container import read_tensors
 from enlace.train.tensors import load_model_tensors
 from enlace.workspace.chat import Terminal, chat
-from tests.export.support_export import ROOT, random_source, small_tokenizer, trained_folder
+from tests.export.support_export import random_source, small_tokenizer, trained_folder
 
 REQUEST = Request(12, Sampling(0.0))
 
@@ -210,29 +205,3 @@ def test_el_tokenizador_de_fuera_debe_ser_el_suyo(model: Path, tmp_path: Path) -
     (state / "tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match="no es el tokenizador"):
         open_engine(state, model)
-
-
-@pytest.mark.slow
-def test_en_una_terminal_de_verdad(model: Path) -> None:
-    master, slave = pty.openpty()
-    command = [sys.executable, "-m", "enlace.cli", "chat", str(model), "--max-new-tokens", "5"]
-    with subprocess.Popen(
-        command, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, close_fds=True
-    ) as process:
-        os.close(slave)
-        seen = _until(master, "texto> ")
-        assert "todavía no conversa" in seen
-        process.send_signal(signal.SIGINT)
-        assert "/salir" in _until(master, "texto> ")
-        os.write(master, "Había una vez\n".encode())
-        _until(master, "texto> ")
-        os.write(master, b"\x04")
-        assert process.wait(30) == 0
-    os.close(master)
-
-
-def _until(master: int, text: str) -> str:
-    seen = b""
-    while text.encode() not in seen:
-        seen += os.read(master, 4096)
-    return seen.decode("utf-8", "replace")

@@ -103,18 +103,19 @@ def test_con_un_modelo_traido_no_se_promete_empezar(project: Project) -> None:
 def test_se_espera_al_dvc_que_lanzo_el_entrenamiento(tmp_path: Path) -> None:
     child = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
     code = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', {child!r}])"
-    with subprocess.Popen(
+    launcher = subprocess.Popen(
         ["dvc", "-c", code],
         executable=sys.executable,
         cwd=tmp_path,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-    ) as launcher:
-        stdin = launcher.stdin
-        assert stdin is not None
-        assert launcher.stdout is not None
-        trainer = int(launcher.stdout.readline())
+    )
+    stdin, stdout = launcher.stdin, launcher.stdout
+    assert stdin is not None
+    assert stdout is not None
+    try:
+        trainer = int(stdout.readline())
         assert dvc_above(trainer, tmp_path) == [launcher.pid]
         glances: list[int] = []
 
@@ -127,3 +128,8 @@ def test_se_espera_al_dvc_que_lanzo_el_entrenamiento(tmp_path: Path) -> None:
         wait_until_gone([launcher.pid], tmp_path, finish)
         assert glances == [1]
         assert dvc_processes(tmp_path) == []
+    finally:
+        launcher.kill()
+        launcher.wait()
+        stdin.close()
+        stdout.close()
