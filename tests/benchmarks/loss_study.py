@@ -1,13 +1,15 @@
 """¿Cuánta pérdida se compra con cada segundo? AdamW y Muon, WSD y coseno, y transformers.
 
-    python -m tests.benchmarks.loss_study prepare CARPETA TEXTOS.jsonl.gz…
+    python -m tests.benchmarks.loss_study prepare CARPETA TEXTOS.jsonl.gz… [--size small]
     python -m tests.benchmarks.loss_study sweep CARPETA [--jobs 2]
     python -m tests.benchmarks.loss_study table CARPETA
     python -m tests.benchmarks.loss_study run CARPETA --recipe muon-wsd --lr 0.008 --seed 1
 
-`prepare` deja los shards que leen todos; `run` hace un entrenamiento, con un hilo, y lo apunta en
-`runs.jsonl`; `sweep` hace los que faltan, en el orden de `loss_study_plan.py`, y se puede parar y
-volver a empezar: lo apuntado no se repite. `table` escribe las tablas de `docs/log.md`.
+`prepare` deja los shards que leen todos y el nombre del modelo: `study`, de 1,3 M de parámetros, o
+`small`, con el que se confirma lo que diga el primero. `run` hace un entrenamiento, con un hilo, y
+lo apunta en `runs.jsonl`; `sweep` hace los que faltan, en el orden de `loss_study_plan.py`, y se
+puede parar y volver a empezar: lo apuntado no se repite. `table` escribe las tablas de
+`docs/log.md`.
 """
 
 import argparse
@@ -23,34 +25,42 @@ from tests.benchmarks.loss_study_plan import RECIPES, STEPS, Job, job_of, pendin
 from tests.benchmarks.loss_study_records import append_record, read_records
 
 ROOT = Path(__file__).parents[2]
+SIZE = "size"
 _POLL_SECONDS = 0.5
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 
 
-def prepare(folder: Path, texts: list[Path]) -> None:
-    """Reparte y codifica los textos con un vocabulario propio."""
-    from tests.benchmarks.loss_study_run import MODEL
+def prepare(folder: Path, texts: list[Path], size: str = "study") -> None:
+    """Reparte y codifica los textos con un vocabulario propio, del tamaño que pide el modelo."""
+    from tests.benchmarks.loss_study_run import SIZES
     from tests.data.builders import bpe
     from tests.data.builders import prepare as build
 
-    changes = bpe(MODEL["model.vocab_size"])
+    changes = bpe(SIZES[size].vocab_size)
     changes |= {"data.include": ["*.jsonl.gz", "*.jsonl"], "data.val_fraction": 0.007}
     changes |= {"data.tokenizer.train_megabytes": 8.0, "data.shard_tokens": 1 << 22}
     build(folder, {path.name: path.read_bytes() for path in texts}, changes)
+    (folder / SIZE).write_text(size + "\n", encoding="utf-8")
 
 
-def run_job(folder: Path, job: Job, sizes: dict[str, Any] | None = None) -> bool:
+def size_name(folder: Path) -> str:
+    """El nombre del modelo con el que se preparó la carpeta."""
+    path = folder / SIZE
+    return path.read_text(encoding="utf-8").strip() if path.exists() else "study"
+
+
+def run_job(folder: Path, job: Job, size: Any = None) -> bool:
     """Hace un entrenamiento y lo apunta; False si ya lo estaba."""
     if job in {job_of(record) for record in read_records(folder)}:
         return False
     import torch
 
     from enlace.provenance import git_state
-    from tests.benchmarks.loss_study_run import run
+    from tests.benchmarks.loss_study_run import SIZES, run
 
     torch.set_num_threads(1)
     start = time.perf_counter()
-    figures = run(folder / "shards", job, sizes)
+    figures = run(folder / "shards", job, size or SIZES[size_name(folder)])
     figures |= {"wall_seconds": round(time.perf_counter() - start, 1), "git": git_state(ROOT)}
     figures |= {"load": os.getloadavg()[0], "date": datetime.now().astimezone().isoformat()}
     append_record(folder, figures)
@@ -66,7 +76,7 @@ def sweep(folder: Path, jobs: int) -> list[Job]:
             if process.poll() is not None:
                 del running[job]
                 broken += [job] if process.returncode else []
-        left = pending(read_losses(read_records(folder)))
+        left = pending(read_losses(read_records(folder)), size_name(folder))
         waiting = [job for job in left if job not in running and job not in broken]
         if not waiting and not running:
             return broken
@@ -96,6 +106,7 @@ def main() -> None:
     parser.add_argument("action", choices=("prepare", "run", "sweep", "table"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("texts", type=Path, nargs="*")
+    parser.add_argument("--size", choices=("study", "small"), default="study")
     parser.add_argument("--recipe", choices=RECIPES)
     parser.add_argument("--lr", type=float)
     parser.add_argument("--seed", type=int, default=1)
@@ -103,7 +114,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     if options.action == "prepare":
-        prepare(options.folder, options.texts)
+        prepare(options.folder, options.texts, options.size)
     elif options.action == "run":
         if options.recipe is None or options.lr is None:
             parser.error("run necesita --recipe y --lr")

@@ -57,9 +57,10 @@ def loss_of(record: Mapping[str, Any]) -> float:
     return math.inf if loss is None else float(loss)
 
 
-def pending(losses: Losses) -> list[Job]:
-    """Lo que falta, en orden y sin repetir."""
-    return [job for job in dict.fromkeys(_plan(losses)) if job not in losses]
+def pending(losses: Losses, size: str = "study") -> list[Job]:
+    """Lo que falta con el modelo de ese nombre, en orden y sin repetir."""
+    plan = _plan(losses) if size == "study" else _confirmation(losses)
+    return [job for job in dict.fromkeys(plan) if job not in losses]
 
 
 def tried(
@@ -120,6 +121,15 @@ def _plan(losses: Losses) -> Iterator[Job]:
     for seed in SEEDS[1:]:
         for recipe, lr in {**tuned, "transformers": trainer}.items():
             yield from [] if lr is None else [Job(recipe, lr, seed)]
+
+
+def _confirmation(losses: Losses) -> Iterator[Job]:
+    """Las mejores recetas del barrido en otro modelo, cada una con su tasa, y la corta."""
+    adamw_jobs, adamw = bracket(losses, "adamw-wsd", ADAMW_GRID[:2])
+    muon_jobs, muon = bracket(losses, "muon-wsd", MUON_GRID[:2])
+    yield from _interleave(adamw_jobs, muon_jobs)
+    yield from _short(muon, SEEDS[0])
+    yield from [] if adamw is None else [Job("adamw-cosine", adamw, SEEDS[0])]
 
 
 def _again(adamw: float | None, muon: float | None, seed: int) -> Iterator[Job]:

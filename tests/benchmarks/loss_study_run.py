@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,16 +21,30 @@ from tests.benchmarks.loss_study_plan import RECIPES, Job
 ROOT = Path(__file__).parents[2]
 WINDOWS = 8
 """En cuántos tramos iguales se apunta la pérdida media de entrenamiento."""
-MODEL = {
-    "model.vocab_size": 4096,
-    "model.n_layer": 4,
-    "model.n_head": 4,
-    "model.n_kv_head": 2,
-    "model.d_model": 128,
-    "model.seq_len": 256,
+
+
+class Size(NamedTuple):
+    """Un modelo y las secuencias de un paso."""
+
+    vocab_size: int
+    n_layer: int
+    n_head: int
+    n_kv_head: int
+    d_model: int
+    seq_len: int
+    batch: int
+
+    def values(self) -> dict[str, int]:
+        """Las claves de `model`."""
+        return {f"model.{key}": value for key, value in self._asdict().items() if key != "batch"}
+
+
+SIZES = {
+    "study": Size(4096, 4, 4, 2, 128, 256, batch=8),
+    "small": Size(32768, 6, 8, 2, 256, 512, batch=4),
 }
-BATCH = 8
-PROBE = {"model.vocab_size": 400, "model.n_layer": 1, "model.d_model": 32, "model.seq_len": 32}
+"""El del barrido, y el de `make bench WORK=small`, donde se confirma lo que diga."""
+PROBE = Size(400, 1, 4, 2, 32, 32, batch=8)
 """Minúsculo: no mide nada, sirve para probar el banco de medida."""
 
 
@@ -67,17 +81,18 @@ class Meter:
         self.seconds["gradients"] += spent - (self.seconds["optimizer"] - before)
 
 
-def study_config(job: Job, sizes: dict[str, Any] | None = None) -> Config:
+def study_config(job: Job, size: Size = SIZES["study"]) -> Config:
     """El run `small` de siempre con el modelo del estudio y la receta del trabajo."""
-    model = MODEL | (sizes or {})
     recipe = {} if is_peer(job) else RECIPES[job.recipe]
-    values = model | {f"train.{key}": value for key, value in recipe.items()}
+    values: dict[str, Any] = size.values() | {
+        f"train.{key}": value for key, value in recipe.items()
+    }
     values |= {"train.lr": job.lr, "train.seed": job.seed, "train.steps": job.steps}
     values |= {"train.warmup": job.steps // 10, "train.decay": 0.3, "train.decay_shape": "sqrt"}
-    values |= {"train.tokens_per_step": BATCH * model["model.seq_len"]}
+    values |= {"train.tokens_per_step": size.batch * size.seq_len}
     # Un pico no detiene el estudio: lo que diverge acaba con mala pérdida, y se apunta.
     values |= {"train.spike_window": 0, "train.max_spikes": 0}
-    values |= {"hardware.micro_batch": BATCH, "data.evaluation.max_new_tokens": 1}
+    values |= {"hardware.micro_batch": size.batch, "data.evaluation.max_new_tokens": 1}
     return resolve("small", [f"{key}={value}" for key, value in values.items()], ROOT)
 
 
@@ -92,13 +107,13 @@ def open_batches(shards: Path, config: Config) -> ShardStream:
     return ShardStream(shards, "train", model.seq_len, config.sequences_per_step, seed)
 
 
-def run(shards: Path, job: Job, sizes: dict[str, Any] | None = None) -> dict[str, Any]:
+def run(shards: Path, job: Job, size: Size = SIZES["study"]) -> dict[str, Any]:
     """Entrena y valida; devuelve las cifras, en JSON.
 
     `val_loss` es None, y `failure` dice por qué, si el entrenamiento se detuvo o la pérdida dejó de
     ser un número.
     """
-    config, meter = study_config(job, sizes), Meter()
+    config, meter = study_config(job, size), Meter()
     stream = open_batches(shards, config)
     failure, loss, tokens, parameters = "", math.nan, 0, 0
     try:
@@ -125,8 +140,8 @@ def run(shards: Path, job: Job, sizes: dict[str, Any] | None = None) -> dict[str
 
 
 def _held_out(shards: Path, config: Config) -> Iterator[Any]:
-    model = config.model
-    return validation_batches(shards, "val", model.seq_len, BATCH, 0, model.vocab_size)
+    model, batch = config.model, config.hardware.micro_batch
+    return validation_batches(shards, "val", model.seq_len, batch, 0, model.vocab_size)
 
 
 def _windows(losses: list[float], steps: int) -> dict[str, float | None]:

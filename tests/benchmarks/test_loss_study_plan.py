@@ -34,10 +34,10 @@ def invented_loss(job: Job) -> float:
     return 5 + away / 10 - job.steps / 1000 + job.seed / 100
 
 
-def whole_study() -> list[Job]:
+def whole_study(size: str = "study") -> list[Job]:
     """Todos los entrenamientos, hechos de uno en uno por el orden del plan."""
     losses: dict[Job, float] = {}
-    while left := pending(losses):
+    while left := pending(losses, size):
         losses[left[0]] = invented_loss(left[0])
     return list(losses)
 
@@ -78,6 +78,18 @@ def test_cada_receta_acaba_con_su_mejor_tasa_acotada_y_en_todas_las_semillas() -
         assert best in rates[1:-1]
         assert all(Job(recipe, best, seed) in losses for seed in SEEDS)
     assert all(Job("muon-wsd", 3.2e-2, seed, SHORT_STEPS) in losses for seed in SEEDS)
+
+
+def test_la_confirmacion_acota_las_dos_mejores_y_acaba_con_la_corta(tmp_path: Path) -> None:
+    order = whole_study("small")
+    assert {job.seed for job in order} == {SEEDS[0]}
+    for recipe in ("adamw-wsd", "muon-wsd"):
+        rates = sorted({job.lr for job in order if job.recipe == recipe})
+        assert _BEST[recipe] in rates[1:-1]
+    assert Job("muon-wsd", _BEST["muon-wsd"], SEEDS[0], SHORT_STEPS) in order
+    assert loss_study.size_name(tmp_path) == "study"
+    (tmp_path / loss_study.SIZE).write_text("small\n", encoding="utf-8")
+    assert loss_study.size_name(tmp_path) == "small"
 
 
 def test_si_la_mejor_esta_en_un_extremo_se_prueba_la_de_fuera() -> None:

@@ -19,9 +19,8 @@ from tests.benchmarks.loss_study_peer import Windows, validate_qwen3
 from tests.benchmarks.loss_study_plan import RECIPES, Job
 from tests.benchmarks.loss_study_records import read_records
 from tests.benchmarks.loss_study_run import (
-    BATCH,
-    MODEL,
     PROBE,
+    SIZES,
     Meter,
     is_peer,
     open_batches,
@@ -36,7 +35,7 @@ STEPS = 8
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("estudio")
-    prepare(folder, stories(40), bpe(PROBE["model.vocab_size"]) | {"data.val_fraction": 0.2})
+    prepare(folder, stories(40), bpe(PROBE.vocab_size) | {"data.val_fraction": 0.2})
     return folder
 
 
@@ -45,7 +44,7 @@ def test_la_receta_llega_a_la_configuracion_y_el_modelo_es_el_mismo(recipe: str)
     job = Job(recipe, 2e-3, 3, 120)
     config = study_config(job)
     assert (config.train.lr, config.train.seed, config.train.steps) == (2e-3, 3, 120)
-    assert config.train.tokens_per_step == BATCH * MODEL["model.seq_len"]
+    assert config.train.tokens_per_step == SIZES["study"].batch * SIZES["study"].seq_len
     assert config.model == study_config(Job("adamw-wsd", 1e-3, 1)).model
     if not is_peer(job):
         values = config.train.model_dump()
@@ -55,7 +54,7 @@ def test_la_receta_llega_a_la_configuracion_y_el_modelo_es_el_mismo(recipe: str)
 
 def test_transformers_recibe_los_lotes_de_enlace_en_su_orden(folder: Path) -> None:
     stream = open_batches(folder / "shards", study_config(Job("adamw-wsd", 1e-3, 2), PROBE))
-    loader: Any = torch.utils.data.DataLoader(Windows(stream, 3), batch_size=BATCH)
+    loader: Any = torch.utils.data.DataLoader(Windows(stream, 3), batch_size=PROBE.batch)
     batches = list(loader)
     assert len(batches) == 3
     for step, batch in enumerate(batches):
@@ -84,7 +83,7 @@ def test_lo_que_se_detiene_se_apunta_como_fallo(folder: Path) -> None:
     figures = loss_study_run.run(folder / "shards", Job("adamw-wsd", 1e30, 1, STEPS), PROBE)
     assert figures["val_loss"] is None
     assert figures["failure"]
-    assert figures["tokens"] < STEPS * BATCH * PROBE["model.seq_len"]
+    assert figures["tokens"] < STEPS * PROBE.batch * PROBE.seq_len
 
 
 @pytest.mark.slow
@@ -114,7 +113,7 @@ def test_un_entrenamiento_de_cada_clase_se_apunta_y_se_repite_igual(
         losses.append([(record["val_loss"], record["train_losses"]) for record in records])
         for record in records:
             assert record["cpu_seconds"]["gradients"] > 0
-            assert record["tokens"] == STEPS * BATCH * PROBE["model.seq_len"]
+            assert record["tokens"] == STEPS * PROBE.batch * PROBE.seq_len
     assert losses[0] == losses[1]
     assert len({record["val_tokens"] for record in records}) == 1
     stream = open_batches(folder / "shards", study_config(jobs[0], PROBE))
@@ -134,7 +133,7 @@ def test_los_dos_validan_igual_el_mismo_modelo(folder: Path) -> None:
     assert not missing.unexpected_keys
 
     def batches() -> Any:
-        return validation_batches(folder / "shards", "val", config.model.seq_len, BATCH, 0)
+        return validation_batches(folder / "shards", "val", config.model.seq_len, PROBE.batch, 0)
 
     figures = evaluate_loss(ours, batches(), open_device(config.hardware))
     loss, tokens = validate_qwen3(theirs, batches())

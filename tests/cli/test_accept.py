@@ -61,13 +61,20 @@ def test_un_cambio_de_codigo_se_rechaza_y_no_se_apunta(trained: Project) -> None
     ("name", "old", "new", "said"),
     [
         ("params.yaml", "lr: 0.003", "lr: 0.004", "params.yaml"),
-        ("input.txt", "hola", "adiós", "input.txt"),
-        ("dvc.yaml", "exec python -m stages.short", "exec python  -m stages.short", "la orden"),
-        (
+        pytest.param("input.txt", "hola", "adiós", "input.txt", marks=pytest.mark.slow),
+        pytest.param(
+            "dvc.yaml",
+            "exec python -m stages.short",
+            "exec python  -m stages.short",
+            "la orden",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             "dvc.yaml",
             "stages/short.py, input",
             "stages/short.py, stages/start.py, input",
             "start.py",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -49,7 +49,7 @@ def test_en_otro_proceso_el_error_tambien_es_una_linea(project: Project) -> None
     assert len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize("arguments", [["nada"], ["params"], ["logs", "--lines", "x"], []])
+@pytest.mark.parametrize("arguments", [["nada"], ["logs", "--lines", "x"], []])
 def test_un_uso_incorrecto_no_acaba_bien(project: Project, arguments: list[str]) -> None:
     done = project.apart(*arguments)
     assert done.returncode != 0

@@ -30,7 +30,7 @@ def test_ida_y_vuelta_con_los_mismos_bytes(project: Path, run: str) -> None:
 
 
 @settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     lr=st.floats(min_value=0, exclude_min=True, allow_infinity=False),

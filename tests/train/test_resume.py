@@ -36,6 +36,9 @@ CASES: dict[str, dict[str, Any]] = {
         "model.dropout": 0.1,
         "train.eval_every": 3,
     },
+}
+"""Con los 20 pasos de la configuración de prueba y un checkpoint cada 5."""
+MORE_CASES: dict[str, dict[str, Any]] = {
     "dropout": {
         "model.dropout": 0.2,
         "hardware.threads": 1,
@@ -47,8 +50,8 @@ CASES: dict[str, dict[str, Any]] = {
         "hardware.threads": 1,
         "model.dropout": 0.1,
     },
+    "dos hilos": {"hardware.threads": 2, "model.dropout": 0.1},
 }
-"""Con los 20 pasos de la configuración de prueba y un checkpoint cada 5."""
 SHORT = {"train.steps": 6, "train.save_every": 3, "train.eval_every": 3}
 
 
@@ -88,11 +91,11 @@ def test_matar_y_reanudar_da_lo_mismo_bit_a_bit(
 
 
 @pytest.mark.slow
-def test_con_varios_hilos_tambien_es_exacto(tmp_path: Path) -> None:
-    changes = {"hardware.threads": 2, "model.dropout": 0.1}
-    kill_and_resume(tmp_path, {"dos": changes})
-    run_training(tmp_path / "seguido", make_config(changes))
-    assert_same_training(tmp_path / "dos", tmp_path / "seguido")
+def test_con_muon_o_con_varios_hilos_tambien_es_exacto(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, MORE_CASES)
+    for case, changes in MORE_CASES.items():
+        run_training(tmp_path / "seguido" / case, make_config(changes))
+        assert_same_training(tmp_path / case, tmp_path / "seguido" / case)
 
 
 def test_la_escala_de_fp16_viaja_con_su_cuenta(killed_runs: Path) -> None:

@@ -119,6 +119,7 @@ def test_un_checkpoint_de_la_racha_no_sobrevive(tmp_path: Path) -> None:
     assert [row[0] for row in rows[1:]] == [str(step) for step in range(1, 17)]
 
 
+@pytest.mark.slow
 def test_siempre_queda_a_donde_volver(tmp_path: Path) -> None:
     # keep_last = 1: sin la regla de retención, al verse el accidente solo quedaría el del paso 10.
     text = rewound(tmp_path, "pico", poison=(9, 10), save_every=2, keep_last=1, fp16_max_skips=1)
@@ -153,6 +154,7 @@ def test_se_puede_activar_despues_del_accidente(tmp_path: Path) -> None:
     assert_same_tensors(tmp_path / "luego", tmp_path / "antes")
 
 
+@pytest.mark.slow
 def test_un_checkpoint_danado_no_sirve_para_volver(tmp_path: Path) -> None:
     config = make_config(BASE | {"train.keep_last": 9})
     with poisoned(math.nan), pytest.raises(UnfinishedError):
