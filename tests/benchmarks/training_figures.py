@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tests.benchmarks.training_rounds import Comparison, Turn
-from tests.benchmarks.training_worker import REFERENCE
+from tests.benchmarks.training_worker import FLOOR, REFERENCE
 
 
 class Spread(NamedTuple):
@@ -115,7 +115,7 @@ def unlike(comparison: Comparison) -> list[str]:
     return [
         name
         for name in comparison.pairs
-        if abs(comparison.parameters[name] - ours) > SIZE_TOLERANCE * ours
+        if name != FLOOR and abs(comparison.parameters[name] - ours) > SIZE_TOLERANCE * ours
     ]
 
 
@@ -126,8 +126,8 @@ def extra_memory(turns: Sequence[Turn]) -> int | None:
 
 
 def external_peers(comparison: Comparison) -> list[str]:
-    """Los rivales que son de otros: la referencia nuestra no cuenta para los objetivos."""
-    return [name for name in comparison.pairs if name != REFERENCE]
+    """Los rivales que son de otros: ni la referencia ni el suelo cuentan para los objetivos."""
+    return [name for name in comparison.pairs if name not in (REFERENCE, FLOOR)]
 
 
 def best_gemm(comparison: Comparison) -> float | None:

@@ -18,6 +18,7 @@ from tests.benchmarks.training_works import Setup
 
 OURS = "enlace"
 REFERENCE = "referencia"
+FLOOR = "suelo"
 MACHINE = "máquina"
 
 
@@ -38,13 +39,14 @@ CONTENDERS = {
     "litgpt": Contender(_PEERS, "litgpt", ("litgpt", "lightning")),
     "x-transformers": Contender(_PEERS, "x_transformers", ("x_transformers",)),
     REFERENCE: Contender(_PEERS, "reference"),
+    FLOOR: Contender("tests.benchmarks.training_floor", "floor"),
     MACHINE: Contender(_PARTS, "machine"),
     "loss-enlace": Contender(_PARTS, "loss_enlace"),
     "loss-plain": Contender(_PARTS, "loss_plain"),
     "stream-enlace": Contender(_PARTS, "stream_enlace"),
     "stream-nanogpt": Contender(_PARTS, "stream_nanogpt"),
 }
-STEP_PEERS = ["transformers", "Trainer", "litgpt", "x-transformers", REFERENCE]
+STEP_PEERS = ["transformers", "Trainer", "litgpt", "x-transformers", REFERENCE, FLOOR]
 
 
 def missing(needs: Sequence[str]) -> list[str]:
