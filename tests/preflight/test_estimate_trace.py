@@ -17,7 +17,7 @@ from enlace.preflight.estimate.affine import extrapolate, resized
 from enlace.preflight.estimate.capacity import estimate_memory
 from enlace.preflight.estimate.costs import Cost
 from enlace.preflight.estimate.memory import replay, replay_on_heap, resumed
-from enlace.preflight.estimate.recorder import BACKWARD, FORWARD, OPTIMIZER, Trace
+from enlace.preflight.estimate.recorder import BACKWARD, DATA, FORWARD, OPTIMIZER, Trace
 from enlace.preflight.estimate.roofline import LAUNCH_SECONDS, Rates
 from enlace.preflight.estimate.trace import trace_training
 from enlace.preflight.synthetic import SyntheticStream
@@ -138,6 +138,10 @@ def test_nada_queda_vivo_de_un_paso_salvo_el_estado(gpu: Trace) -> None:
     state = sum(size for _, size in gpu.state)
     built = sum(event.size for event in gpu.events if event.phase == "build")
     assert kept == pytest.approx(built + state, abs=64)
+
+
+def test_en_una_gpu_los_objetos_no_cuentan(gpu: Trace) -> None:
+    assert {event.kind for event in gpu.events} == {DATA}
 
 
 def test_en_cpu_no_se_redondea_ni_se_cambia_nada() -> None:

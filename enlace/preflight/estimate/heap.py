@@ -6,16 +6,17 @@ dejan siguen siendo RAM del proceso. El umbral empieza en 128 KiB y sube hasta e
 `mmap` soltado, con tope en 32 MiB (`malloc/malloc.c` de glibc, «dynamic mmap threshold»): por eso
 un entrenamiento acaba con casi todo en el montón.
 
-Se usa el hueco más pequeño que baste, los vecinos libres se unen, y lo libre de arriba se devuelve
-si pasa del doble del umbral. Se supone que todo lo pedido se llega a tocar.
+Se usa el hueco más pequeño que baste y los vecinos libres se unen. Lo libre de arriba del todo solo
+se usa si no basta ningún hueco, y se devuelve si pasa del doble del umbral. Se supone que todo lo
+pedido se llega a tocar.
 
 De ahí no saldría casi nada de más. Lo que de verdad se gasta sale de los sobrantes:
 `posix_memalign` pide `ALIGNMENT` y pico de más para alinear y devuelve lo que sobra, dos trozos que
-suman `SPARE` bytes, a los lados del tensor. Ese trozo mide lo mismo que un objeto de C++ (un
-`StorageImpl` ocupa los mismos 112 bytes) y glibc lo entrega al siguiente que pida ese tamaño, del
-último al primero, desde una caché por hilo cuyos trozos nunca se unen con los vecinos (`tcache`).
-Así el objeto de un tensor que vive mucho acaba junto a otro que murió, y el hueco de este se queda
-sin el sobrante que haría falta para alinear en él un tensor igual.
+suman `SPARE` bytes, a los lados del tensor. Esos trozos miden lo mismo que los objetos de C++
+(`objects`), y glibc los entrega al siguiente que pida ese tamaño, del último al primero, desde una
+caché por hilo cuyos trozos nunca se unen con los vecinos (`tcache`). Así un objeto que vive mucho
+acaba junto a un tensor que murió, y el hueco de este se queda sin el sobrante que haría falta para
+alinear en él un tensor igual.
 Recorrer el montón de un entrenamiento lo enseña: huecos del tamaño exacto de una activación con un
 trozo de 48 o 112 bytes en uso detrás. Con `MALLOC_MMAP_THRESHOLD_=131072` no hay montón, y lo
 medido es lo vivo.
@@ -34,12 +35,6 @@ SPARE = ALIGNMENT + _MIN_CHUNK + CHUNK_STEP
 """Lo que `posix_memalign` pide además del tensor, con la cabecera y el redondeo a 16 bytes."""
 CACHED_CHUNKS = 7
 """Los trozos de cada tamaño que guarda la caché de un hilo (`TCACHE_FILL_COUNT`)."""
-OBJECTS = (112, 192, 48, 32, 320)
-"""Lo que ocupan los objetos que nacen y mueren con cada tensor: `StorageImpl`, `TensorImpl`, dos
-bloques de control y un nodo del grafo."""
-EVERY_OTHER = (112, 480)
-"""Y los que solo tiene uno de cada dos. Los tamaños se leyeron recorriendo el montón; cuántos hay
-por tensor es una simplificación, elegida entre una docena (docs/preflight.md)."""
 
 
 class Heap:
@@ -51,36 +46,42 @@ class Heap:
     def __init__(self, start: int = 0) -> None:
         self.live = 0
         self._mapped = 0
-        self._top = start
+        self._top = self._touched = start
         self._threshold = MMAP_THRESHOLD
         self._used: dict[int, tuple[int | None, int]] = {}
         self._free: list[tuple[int, int]] = []
         self._start: dict[int, int] = {}
         self._end: dict[int, int] = {}
-        self._tensors = 0
-        self._objects: dict[int, list[tuple[int, int]]] = {}
+        self._objects: dict[int, tuple[int, int]] = {}
         self._cached: dict[int, list[int]] = {}
 
     @property
     def reserved(self) -> int:
-        """RAM del proceso: lo que vino de `mmap` y el montón hasta su parte más alta en uso."""
-        return self._mapped + self._top
+        """RAM del proceso: lo que vino de `mmap` y el montón hasta donde se ha tocado."""
+        return self._mapped + self._touched
 
     def allocate(self, name: int, size: int) -> None:
         """Pide `size` bytes para el tensor `name`; cero bytes no ocupan nada."""
         if size == 0:
             return
         self.live += size
-        if size >= self._threshold:
-            taken = -(-size // PAGE) * PAGE
+        taken = -(-(size + CHUNK_STEP // 2) // CHUNK_STEP) * CHUNK_STEP
+        if taken + SPARE >= self._threshold:
+            taken = -(-(taken + SPARE) // PAGE) * PAGE
             self._mapped += taken
             self._used[name] = (None, taken)
         else:
-            taken = -(-(size + CHUNK_STEP // 2) // CHUNK_STEP) * CHUNK_STEP
-            self._used[name] = (self._place(taken), taken)
-        self._tensors += 1
-        sizes = OBJECTS + (EVERY_OTHER if self._tensors % 2 else ())
-        self._objects[name] = [self._object(size) for size in sizes]
+            self._used[name] = self._place(taken)
+
+    def allocate_object(self, name: int, size: int) -> None:
+        """Pide para el objeto `name` un trozo de `size` bytes, con su cabecera; no es `live`."""
+        self._objects[name] = self._object(size)
+
+    def release_object(self, name: int) -> None:
+        """Suelta el objeto `name`; si no existe, no hace nada."""
+        chunk = self._objects.pop(name, None)
+        if chunk is not None:
+            self._discard(*chunk)
 
     def release(self, name: int, size: int) -> None:
         """Suelta lo que tenía `name`, que pidió `size` bytes; si no tenía nada, no hace nada."""
@@ -94,11 +95,12 @@ class Heap:
                 self._threshold = max(self._threshold, taken)
         else:
             self._give_back(address, taken)
-        for small, small_size in self._objects.pop(name):
-            self._discard(small, small_size)
 
-    def _place(self, size: int) -> int:
-        """Un trozo alineado de `size` bytes; lo que sobra a los dos lados se suelta."""
+    def _place(self, size: int) -> tuple[int, int]:
+        """Un trozo alineado de `size` bytes; lo que sobra a los dos lados se suelta.
+
+        Detrás solo si es más que el menor trozo: si no, se queda en este.
+        """
         wanted = size + SPARE
         address, hole = self._hole(wanted)
         start = address + (-(address + CHUNK_STEP)) % ALIGNMENT
@@ -113,9 +115,10 @@ class Heap:
             self._link(end + after, rest)
         if before:
             self._discard(address, before)
-        if after:
-            self._discard(end, after)
-        return start
+        if after <= _MIN_CHUNK:
+            return start, size + after
+        self._discard(end, after)
+        return start, size
 
     def _object(self, size: int) -> tuple[int, int]:
         """Un trozo para un objeto: de la caché o, si no hay, del hueco más pequeño que baste."""
@@ -142,12 +145,9 @@ class Heap:
             hole, address = self._free.pop(position)
             self._unlink(address, hole)
             return address, hole
-        # Se sube la cima lo que falte; si arriba del todo hay un hueco, se aprovecha.
         address = self._top
-        if address in self._end:
-            address = self._end[address]
-            self._remove(address, self._start[address])
         self._top = address + wanted
+        self._touched = max(self._touched, self._top)
         return address, wanted
 
     def _give_back(self, address: int, size: int) -> None:
@@ -160,10 +160,12 @@ class Heap:
         if after is not None:
             self._remove(address + size, after)
             size += after
-        if address + size == self._top and size > 2 * self._threshold:
-            self._top = address
-        else:
+        if address + size != self._top:
             self._link(address, size)
+            return
+        self._top = address
+        if self._touched - address > 2 * self._threshold:
+            self._touched = address
 
     def _link(self, address: int, size: int) -> None:
         insort(self._free, (size, address))

@@ -69,10 +69,15 @@ class StepLens(TorchFunctionMode):
                 return self._mixed_mm(*args)
             if func is torch.Tensor.to and args[0].dtype == torch.int64:
                 return args[0].clone()
-        return func(*args, **kwargs)
+        self._recorder.from_python = True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self._recorder.from_python = False
 
     def _backward(self, loss: Tensor) -> None:
         self._recorder.phase = BACKWARD
+        self._recorder.watch_graph(loss)
         # Mientras atiende una función un modo no mira, y hacia atrás hay que seguir mirando (con
         # checkpointing se repite el modelo). `torch.autograd.backward` también es una función, así
         # que se llama a lo que ella llama.

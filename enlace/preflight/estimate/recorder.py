@@ -19,14 +19,21 @@ BUILD, FORWARD, BACKWARD, OPTIMIZER, EVALUATION = (
     "evaluation",
 )
 
+DATA, OBJECT, SOMETIMES = "data", "object", "sometimes"
+
 
 class Event(NamedTuple):
-    """Nace (`size` > 0) o muere (`size` = 0) el storage `name`, en una fase de un paso."""
+    """Nace (`size` > 0) o muere (`size` = 0) `name`, en una fase de un paso.
+
+    `kind` dice qué es: los datos de un tensor o, solo en CPU, un trozo de los que torch pide para
+    sus objetos, que existe siempre o la mitad de las veces.
+    """
 
     step: int
     phase: str
     name: int
     size: int
+    kind: str = DATA
 
 
 @dataclass
@@ -50,6 +57,10 @@ class Recorder(TorchDispatchMode):
     Un valor que el código lea (`.item()`) es siempre el mismo: `scalar` si es real y 1 si es
     entero; y 0 el que dice si un gradiente desbordó. Con eso el paso es finito y sigue el camino
     normal.
+
+    Attributes:
+        step, phase: dónde está el paso.
+        from_python: si la operación la pide el código, y no la pasada hacia atrás por su cuenta.
     """
 
     def __init__(self, scalar: float) -> None:
@@ -57,6 +68,7 @@ class Recorder(TorchDispatchMode):
         self.trace = Trace()
         self.step = -1
         self.phase = BUILD
+        self.from_python = False
         self._scalar = scalar
         self._names: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._count = 0
@@ -93,8 +105,9 @@ class Recorder(TorchDispatchMode):
     def transient(self, size: int) -> None:
         """Memoria que una operación pide y suelta por dentro."""
         self._count += 1
-        self._event(self._count, size)
-        self._event(self._count, 0)
+        name = self._count
+        self._event(name, size)
+        self._event(name, 0)
 
     def born(self, tensor: Tensor) -> int:
         """Apunta el storage de `tensor`, si es nuevo, y devuelve su nombre."""
@@ -106,6 +119,9 @@ class Recorder(TorchDispatchMode):
             self._event(name, storage.nbytes())
             weakref.finalize(storage, self._event, name, 0).atexit = False
         return name
+
+    def watch_graph(self, loss: Tensor) -> None:
+        """Va a empezar la pasada hacia atrás de `loss`; aquí no cambia nada."""
 
     def ignore(self, tensor: Tensor) -> None:
         """No cuenta `tensor`: no vive en la memoria del dispositivo."""

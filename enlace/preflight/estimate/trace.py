@@ -14,6 +14,7 @@ from enlace.backends import Backend, DeviceDescription, expands_kv
 from enlace.config.schema import Config
 from enlace.data.streams import Batch
 from enlace.preflight.estimate.lens import StepLens
+from enlace.preflight.estimate.objects import ObjectRecorder
 from enlace.preflight.estimate.recorder import EVALUATION, OPTIMIZER, Recorder, Trace
 from enlace.train.state import Training
 from enlace.train.trainer import build_training, train_step
@@ -39,7 +40,7 @@ def trace_training(config: Config) -> Trace:
         # El modo recuerda cada tensor nuevo, y `Module.to` no sabe mover los recordados.
         fake.fake_tensor_converter.set_tensor_memo = lambda *_: None  # type: ignore[method-assign]
         training = build_training(config, backend)
-        recorder = Recorder(config.train.fp16_init_scale)
+        recorder = (ObjectRecorder if kernel is None else Recorder)(config.train.fp16_init_scale)
         for tensor in (*training.model.parameters(), *training.model.buffers()):
             recorder.born(tensor)
         batch = _empty_batch(recorder, config, on_device=kernel is None)
