@@ -60,7 +60,7 @@ def test_un_cambio_de_codigo_se_rechaza_y_no_se_apunta(trained: Project) -> None
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        ("params.yaml", "lr: 0.003", "lr: 0.004", "params.yaml"),
+        ("params.yaml", "lr: 0.006", "lr: 0.004", "params.yaml"),
         pytest.param("input.txt", "hola", "adiós", "input.txt", marks=pytest.mark.slow),
         pytest.param(
             "dvc.yaml",

@@ -96,7 +96,7 @@ def test_con_un_modelo_traido_no_se_promete_empezar(project: Project) -> None:
     model.mkdir(parents=True)
     (model / "config.json").write_text(json.dumps(config.model_dump(mode="json")))
     assert "nada que entrenar" in project.ok("status")
-    project.edit("params.yaml", "lr: 0.003", "lr: 0.004")
+    project.edit("params.yaml", "lr: 0.006", "lr: 0.004")
     assert "empezar el run demo desde cero" in project.ok("status")
 
 

@@ -81,7 +81,7 @@ def test_train_funciona_sin_almacen_remoto_y_con_el_run_pedido(installed: Projec
 
 
 def test_train_no_pierde_cambios_de_params(installed: Project) -> None:
-    installed.edit("params.yaml", "lr: 0.003", "lr: 0.007")
+    installed.edit("params.yaml", "lr: 0.006", "lr: 0.007")
     assert "train.lr" in _one_line(_make(installed, "train", "RUN=demo"))
     assert load_config(installed.root / "params.yaml").train.lr == 0.007
     assert "SET necesita RUN" in _one_line(_make(installed, "train", "SET=train.lr=1"))

@@ -63,14 +63,14 @@ def test_un_error_deja_params_como_estaba(
 
 
 def test_ensena_los_cambios_propios_que_se_pierden(project: Project) -> None:
-    project.edit("params.yaml", "lr: 0.003", "lr: 0.007")
+    project.edit("params.yaml", "lr: 0.006", "lr: 0.007")
     text = project.ok("params", "smoke")
     assert "ya no están" in text
-    assert "train.lr: 0.003 → 0.007" in text
+    assert "train.lr: 0.006 → 0.007" in text
 
 
 def test_keep_edits_se_niega_a_perder_cambios_del_mismo_run(project: Project) -> None:
-    project.edit("params.yaml", "lr: 0.003", "lr: 0.007")
+    project.edit("params.yaml", "lr: 0.006", "lr: 0.007")
     before = (project.root / "params.yaml").read_bytes()
     assert "train.lr" in project.refused("params", "demo", "--keep-edits")
     assert (project.root / "params.yaml").read_bytes() == before

@@ -105,18 +105,18 @@ def trainer(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def test_un_run_a_medias_se_cuenta_entero(project: Project, folder: Path) -> None:
     summary = summarize(folder)
-    assert (summary.step, summary.steps, summary.logged_step) == (20, 400, 20)
+    assert (summary.step, summary.steps, summary.logged_step) == (20, 150, 20)
     assert (summary.loss, summary.val_loss, summary.holder) == (4.25, 5.5, None)
     assert not summary.finished
     text = project.ok("status")
     assert "run demo\n" in text
-    assert "checkpoint 20/400" in text
+    assert "checkpoint 20/150" in text
     assert "pérdida 4,2500, validación 5,5000" in text
-    assert f"make train: seguir demo-{'a' * 16} desde el paso 20 de 400" in text
+    assert f"make train: seguir demo-{'a' * 16} desde el paso 20 de 150" in text
 
 
 def test_un_checkpoint_danado_se_nombra_y_vale_el_anterior(project: Project, folder: Path) -> None:
-    bad = write_checkpoint(folder, 30, {"train": {"steps": 400}}, "x")
+    bad = write_checkpoint(folder, 30, {"train": {"steps": 150}}, "x")
     (bad / "state.json").write_text("{}")
     (folder / "checkpoints/.tmp-step_00000040-x").mkdir()
     summary = summarize(folder)
@@ -131,18 +131,18 @@ def test_los_pasos_se_ordenan_como_numeros(folder: Path) -> None:
 
 
 def test_con_otra_receta_se_empieza_de_cero(project: Project, folder: Path) -> None:
-    project.edit("params.yaml", "lr: 0.003", "lr: 0.004")
+    project.edit("params.yaml", "lr: 0.006", "lr: 0.004")
     text = project.ok("status")
     assert "(1 cambio: `make check-params`)" in text
-    assert "empezar el run demo desde cero (400 pasos)" in text
-    project.edit("params.yaml", "lr: 0.004", "lr: 0.003")
+    assert "empezar el run demo desde cero (150 pasos)" in text
+    project.edit("params.yaml", "lr: 0.004", "lr: 0.006")
     project.edit("params.yaml", "log_every: 10", "log_every: 5")  # operativo: es el mismo run
     assert "seguir demo-" in project.ok("status")
 
 
 def test_un_run_terminado_lo_dice(project: Project, folder: Path) -> None:
     config = load_config(project.root / "params.yaml")
-    write_checkpoint(folder, 400, config.model_dump(mode="json"), config.identity())
+    write_checkpoint(folder, 150, config.model_dump(mode="json"), config.identity())
     assert "nada que entrenar" in project.ok("status")
     assert "terminado" in project.ok("report")
 
@@ -151,7 +151,7 @@ def test_un_params_danado_no_impide_ver_los_runs(project: Project, folder: Path)
     (project.root / "params.yaml").write_text("run_name: [")
     text = project.ok("status")
     assert "no es YAML" in text
-    assert "checkpoint 20/400" in text
+    assert "checkpoint 20/150" in text
 
 
 def test_sin_runs_lo_dice(project: Project) -> None:
@@ -171,7 +171,7 @@ def test_report_compara_y_no_escribe(project: Project, folder: Path) -> None:
         "run", "clave", "paso", "pérdida", "validación", "estado", "fecha",
     ]  # fmt: skip
     rows = {line.split()[0]: line.split() for line in lines[1:]}
-    assert rows["demo"][1:5] == ["a" * 16, "20/400", "4,2500", "5,5000"]
+    assert rows["demo"][1:5] == ["a" * 16, "20/150", "4,2500", "5,5000"]
     assert rows["smoke"][1:5] == ["b" * 16, "ninguno", "2,0000", "–"]
     assert project.git("status", "--porcelain", "--ignored") == before
 
@@ -185,7 +185,7 @@ def test_lo_que_no_es_un_run_no_se_cuenta(project: Project, folder: Path) -> Non
 def test_logs_muestra_las_ultimas_filas_completas(project: Project, folder: Path) -> None:
     lines = project.ok("logs", "-n", "1").splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith("paso 20/400 · pérdida 4,2500")
+    assert lines[0].startswith("paso 20/150 · pérdida 4,2500")
     assert len(project.ok("logs", "demo").splitlines()) == 2
     assert project.ok("logs", "-n", "0") == ""
 

@@ -190,7 +190,7 @@ def test_un_numero_escrito_de_cualquier_manera_es_una_identidad(project: Path, t
     assert resolve("demo", [f"train.lr={text}"], project).identity() == expected
     path = write_params(resolve("demo", [], project), [], project)
     content = path.read_text(encoding="utf-8")
-    path.write_text(content.replace("lr: 0.003", f"lr: {text}"), encoding="utf-8")
+    path.write_text(content.replace("lr: 0.006", f"lr: {text}"), encoding="utf-8")
     assert load_config(path).identity() == expected
 
 

@@ -38,7 +38,7 @@ def run(project: Path) -> Path:
 
 
 def test_manda_la_capa_luego_el_run_luego_set(project: Path, run: Path) -> None:
-    assert load_config(run).train.lr == 3e-3
+    assert load_config(run).train.lr == 6e-3
     _edit(run, {"overrides": {"train": {"lr": 2e-3}, "data": {"tokenizer": {"min_frequency": 5}}}})
     config = load_config(run)
     assert (config.train.lr, config.data.tokenizer.min_frequency) == (2e-3, 5)
@@ -123,7 +123,7 @@ def test_a_un_run_le_falta_una_clave(run: Path, key: str) -> None:
 def test_una_clave_en_dos_capas_nombra_los_dos_ficheros(project: Path, run: Path) -> None:
     _edit(project / "configs/hardware/cpu.yaml", {"train.lr": 1e-3})
     assert _fails(run) == (
-        f"{project}/configs/train/demo.yaml: la clave train.lr = 0.003 ya la pone "
+        f"{project}/configs/train/demo.yaml: la clave train.lr = 0.006 ya la pone "
         f"{project}/configs/hardware/cpu.yaml; déjala en una sola capa (para cambiarla en un run, "
         "usa overrides)"
     )

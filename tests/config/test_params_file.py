@@ -68,6 +68,6 @@ def test_las_diferencias_son_exactamente_lo_que_cambia(project: Path) -> None:
     config = resolve("demo", ["train.lr=1e-3", "data.evaluation.prompts=[Hola]"], project)
     assert differences(base, base) == []
     assert differences(config, base) == [
-        ("train.lr", 3e-3, 1e-3),
+        ("train.lr", 6e-3, 1e-3),
         ("data.evaluation.prompts", list(base.data.evaluation.prompts), ["Hola"]),
     ]
