@@ -47,7 +47,7 @@ SHAPES = {
     "vocabulario 50000, d 128, 2 capas, mb 4": _shape(128, 4, 2, 50000, 128, 4, "none"),
     "d 768, 12 capas, seq 64, mb 2": _shape(768, 12, 12, 512, 64, 2, "none"),
     "vocabulario 1000, d 384, 5 capas, mb 16, mlp": _shape(384, 6, 5, 1000, 128, 16, "mlp"),
-    "vocabulario 6000, d 320, 7 capas, seq 512, mb 3": _shape(320, 5, 7, 6000, 512, 3, "none"),
+    "vocabulario 6000, d 320, 7 capas, seq 512, mb 3": _shape(320, 10, 7, 6000, 512, 3, "none"),
     "demo, Muon": ("demo", ["train.optimizer=muon"]),
     "BPE 16384, 8 capas, Muon": ("demo", [*_BPE, "train.optimizer=muon"]),
 }
