@@ -7,10 +7,13 @@ Una magnitud que no se ha medido es `None` y se escribe «no medido»: nunca un 
 """
 
 import math
+from datetime import datetime
 
 NOT_MEASURED = "no medido"
 _NARROW_SPACE = "\u202f"
 _CLOCK = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
+WHEN = "%Y-%m-%d %H:%M"
+"""Cómo se escriben el día y la hora."""
 _GROUPED_FROM = 10_000
 """La ortografía española agrupa de tres en tres solo a partir de cinco cifras."""
 
@@ -113,6 +116,17 @@ def rough_duration(seconds: float) -> str:
     if hours < 48:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     return f"{hours // 24} d {hours % 24} h"
+
+
+def moment(written: str) -> str:
+    """La hora ISO que apuntó una máquina, en la de esta y hasta el minuto: «2026-12-01 07:05».
+
+    Lo que no se entiende se deja como está.
+    """
+    try:
+        return datetime.fromisoformat(written).astimezone().strftime(WHEN)
+    except ValueError:
+        return written
 
 
 def scientific(value: float, decimals: int = 2) -> str:

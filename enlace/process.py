@@ -18,6 +18,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from enlace.errors import LockError, UnfinishedError
+from enlace.figures import moment
 
 LAUNCHER = "ENLACE_LAUNCHER"
 """Variable con el pid de quien lanza una etapa; la pone su orden en `dvc.yaml`."""
@@ -196,7 +197,7 @@ def _write_record(descriptor: int) -> None:
 def _holder(descriptor: int) -> str:
     try:
         record: Any = json.loads(os.pread(descriptor, _LOCK_RECORD_BYTES, 0))
-        return f"el proceso {record['pid']} de {record['host']} desde {record['started']}"
+        return f"el proceso {record['pid']} de {record['host']} desde {moment(record['started'])}"
     except (ValueError, KeyError, TypeError):
         return "otro proceso que aún no ha dicho quién es"
 

@@ -95,3 +95,19 @@ def test_lo_que_no_se_conoce_se_dice_como_llego() -> None:
     assert fault_of(OSError(errno.EXDEV, "otro disco", "a")) == "otro disco"
     assert fault_of(OSError("solo un texto")) == "solo un texto"
     assert fault_of(ValueError("cabecera corta")) == "cabecera corta"
+
+
+def test_los_remedios_son_las_ordenes_del_readme() -> None:
+    """Quien usa make no tiene por qué saber que debajo hay un `dvc pull` o un `dvc push`."""
+    named = [
+        f"{path.relative_to(_ROOT)}:{node.lineno}"
+        for path in _SOURCES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and any(
+            f"{order} " in f"{node.value} ".replace(")", " ") for order in ("dvc pull", "dvc push")
+        )
+    ]
+    # La receta de `enlace reproduce` se sigue a mano y trae solo una carpeta.
+    assert [place.partition(":")[0] for place in named] == ["enlace/lineage/reproduce.py"]

@@ -26,6 +26,8 @@ SECTIONS = ("hardware", "model", "train", "data", "export")
 PARAMS_FILE = Path("params.yaml")
 RUNS_FOLDER = Path("configs/runs")
 
+_ALIKE = 0.5
+"""Cuánto se tiene que parecer el nombre de una clave para proponerla, de 0 a 1."""
 _HEADER = """\
 # La configuración completa del run actual: lo único que leen las etapas de DVC.
 # La escribió `make params RUN={run}{changes}`. Para cambiarla:
@@ -276,7 +278,12 @@ def _assign(values: dict[str, Any], key: str, value: Any, source: str) -> None:
         section = section.get(parent) if isinstance(section, dict) else None
     if not isinstance(section, dict) or leaf not in section or isinstance(section[leaf], dict):
         known = [name for name, _ in leaves(values)]
-        close = difflib.get_close_matches(key, known, n=1)
+        # Una sección en común ya parece mucho: el nombre también se tiene que parecer.
+        close = [
+            name
+            for name in difflib.get_close_matches(key, known)
+            if difflib.get_close_matches(leaf, [name.rpartition(".")[2]], cutoff=_ALIKE)
+        ]
         hint = f"¿querías decir {close[0]}?" if close else "mira en params.yaml las que hay"
         if any(name.startswith(f"{key}.") for name in known):
             raise ConfigError(

@@ -250,7 +250,7 @@ def _verify_file(shards_dir: Path, record: FileRecord, dtype: np.dtype[np.unsign
     if digest.hexdigest() != record.sha256:
         raise DataError(
             f"{path} tiene SHA-256 {digest.hexdigest()[:16]}… y el índice dice "
-            f"{record.sha256[:16]}…; recupéralo (dvc pull) o vuelve a generarlo"
+            f"{record.sha256[:16]}…; recupéralo (make pull) o vuelve a generarlo"
         )
     return largest
 

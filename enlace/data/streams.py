@@ -167,7 +167,7 @@ class ShardStream:
             if state.get(key) != value:
                 raise CheckpointError(
                     f"el checkpoint se entrenó con otros datos: {key} era {state.get(key)!r} y "
-                    f"ahora es {value!r}; recupera aquellos datos (dvc checkout, dvc pull) o "
+                    f"ahora es {value!r}; recupera aquellos datos (dvc checkout, make pull) o "
                     "empieza otro run"
                 )
         if unknown := sorted(state.keys() - expected.keys()):

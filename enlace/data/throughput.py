@@ -8,7 +8,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from enlace.figures import duration, number, rough_duration
+from enlace.figures import duration, magnitude, number, rough_duration
 from enlace.progress import print_line
 
 _MEGABYTE = 1_000_000
@@ -90,8 +90,8 @@ class Throughput:
 
     def _summary(self) -> str:
         seconds = self._now() - self._started
-        text = f"{_megabytes(self.done)} MB en {duration(seconds)}"
-        return text if seconds <= 0 else f"{text} ({_megabytes(self.done / seconds)} MB/s)"
+        text = f"{magnitude(self.done, 'B')} en {duration(seconds)}"
+        return text if seconds <= 0 else f"{text} ({magnitude(self.done / seconds, 'B/s')})"
 
 
 def _megabytes(size: float) -> str:

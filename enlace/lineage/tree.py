@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from enlace.config.messages import show
-from enlace.figures import integer, number
+from enlace.figures import integer, moment, number
 from enlace.lineage.exactness import breaking, exact_until
 from enlace.manifest import DvcState, GitState, Origin, ParentRecord, Segment
 from enlace.train.artifact import MODEL, Artifact
@@ -139,7 +139,7 @@ def _segment(segment: Segment, end: int) -> Node:
     torch = segment.versions.get("torch", "?")
     text = (
         f"pasos {integer(segment.from_step)} a {integer(end)}: {segment.device}, "
-        f"{segment.threads} hilos, torch {torch}, desde {segment.started}"
+        f"{segment.threads} hilos, torch {torch}, desde {moment(segment.started)}"
     )
     lines = []
     if segment.resumed_from is not None:

@@ -74,7 +74,7 @@ def _record_check(artifact: Artifact) -> Check:
 
 
 def _own_files(artifact: Artifact) -> Iterator[Planned]:
-    remedy = "recupéralo con dvc checkout o dvc pull, o vuelve a exportarlo"
+    remedy = "recupéralo con dvc checkout o make pull, o vuelve a exportarlo"
     for name, digest in artifact.files.items():
         path = artifact.path / name
         yield Planned(path, "sha256", digest, str(path), "dañado", remedy)
@@ -195,7 +195,7 @@ def _cached(path: str, md5: str, cache: Path, root: Path) -> Iterator[Check | Pl
         else:
             yield Check("sin comprobar", subject, f"no está {folder}; tráelo con `make pull`")
         return
-    remedy = "la caché está mal: borra ese objeto y recupéralo (dvc pull) o vuelve a hacerlo"
+    remedy = "la caché está mal: borra ese objeto y recupéralo (make pull) o vuelve a hacerlo"
     yield Planned(folder, "md5", expected_md5(folder), f"{subject} ({folder})", "dañado", remedy)
     try:
         files = listing(cache, md5)

@@ -1,12 +1,11 @@
 """Lo que `enlace status` y `enlace report` cuentan de los runs de esta máquina."""
 
-from datetime import datetime
 from pathlib import Path
 
 from enlace.config.load import load_config
 from enlace.config.schema import Config
 from enlace.errors import EnlaceError
-from enlace.figures import counted, number
+from enlace.figures import WHEN, counted, moment, number
 from enlace.paths import MODEL
 from enlace.train.artifact import CONFIG
 from enlace.workspace.dvclock import RWLOCK, dvc_processes, rwlock_problem
@@ -14,7 +13,6 @@ from enlace.workspace.params import params_differences
 from enlace.workspace.runs import RUNS, RunSummary, list_runs, run_of
 
 _COLUMNS = ("run", "clave", "paso", "pérdida", "validación", "estado", "fecha")
-_WHEN = "%Y-%m-%d %H:%M"
 
 
 def status_lines(root: Path) -> list[str]:
@@ -56,7 +54,7 @@ def comparison_lines(root: Path) -> list[str]:
             _loss(summary.loss),
             _loss(summary.val_loss),
             _state(summary),
-            summary.when.strftime(_WHEN),
+            summary.when.strftime(WHEN),
         ]
         for summary in runs
     ]
@@ -75,18 +73,10 @@ def _run_lines(summary: RunSummary) -> list[str]:
     if summary.holder:
         holder = summary.holder
         lines.append(
-            f"  lo usa el proceso {holder.pid} de {holder.host} desde {_local(holder.started)}"
+            f"  lo usa el proceso {holder.pid} de {holder.host} desde {moment(holder.started)}"
         )
     lines += [f"  {name} está dañado y no se usará" for name in summary.damaged]
     return lines
-
-
-def _local(started: str) -> str:
-    """La hora que apuntó un proceso, en la de esta máquina; tal cual si no se entiende."""
-    try:
-        return datetime.fromisoformat(started).astimezone().strftime(_WHEN)
-    except ValueError:
-        return started
 
 
 def _next_step(root: Path, runs: list[RunSummary]) -> str:

@@ -214,6 +214,8 @@ def test_una_seccion_que_no_es_un_mapa(project: Path, value: object) -> None:
         ("demo", ["lr"], "SET: «lr» no tiene la forma clave=valor; prueba train.lr=3e-4"),
         ("demo", ["=3"], "SET: «=3» no tiene la forma clave=valor"),
         ("demo", ["train.rl=3"], "SET: la clave train.rl = 3 no existe; ¿querías decir train."),
+        ("demo", ["data.k=3"], "SET: la clave data.k = 3 no existe; mira en params.yaml las que"),
+        ("demo", ["data.worker=3"], "no existe; ¿querías decir data.workers?"),
         ("demo", ["train..lr=3"], "SET: la clave train..lr = 3 no existe"),
         ("demo", ["train.lr="], "SET: train.lr = null (tasa de aprendizaje máxima) debe ser"),
         ("demo", ["train.lr=[1"], "SET train.lr, línea 1: «[1» no es YAML válido"),

@@ -29,6 +29,14 @@ def test_sin_terminal_habla_de_tarde_en_tarde_y_al_acabar() -> None:
     ]
 
 
+def test_lo_pequeno_se_dice_en_su_unidad() -> None:
+    console, now = _console(), [0.0]
+    with Throughput("val", 12_300, console, lambda: now[0]) as progress:
+        now[0] = 0.002
+        progress.advance(12_300)
+    assert _text(console) == "val: 12,3 kB en 2,00 ms (6,2 MB/s)\n"
+
+
 def test_en_una_terminal_hay_barra_con_velocidad_y_tiempo() -> None:
     console, now = _console(terminal=True), [0.0]
     with Throughput("val", 100_000_000, console, lambda: now[0]) as progress:

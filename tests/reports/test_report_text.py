@@ -1,8 +1,9 @@
 import math
+from datetime import datetime
 
 import pytest
 
-from enlace.figures import duration, integer, number, percent, size
+from enlace.figures import duration, integer, moment, number, percent, size
 from enlace.reports.text import visible
 
 THIN = "\u202f"
@@ -62,3 +63,9 @@ def test_las_duraciones_se_redondean_sin_pasarse_de_sesenta(seconds: float, expe
 def test_los_caracteres_de_control_se_ven_y_los_demas_quedan_igual() -> None:
     assert visible("a\0b\x1b[31m\x7f\x85") == "a␀b␛[31m␡\ufffd"
     assert visible("línea\n\ttabulador ñ 👩‍👩‍👧") == "línea\n\ttabulador ñ 👩‍👩‍👧"
+
+
+def test_la_hora_de_una_maquina_se_dice_en_la_de_esta() -> None:
+    here = datetime(2026, 12, 1, 7, 5, 59).astimezone()
+    assert moment(here.isoformat()) == "2026-12-01 07:05"
+    assert moment("hace un rato") == "hace un rato"
