@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from enlace.config.load import load_config
 from enlace.config.yaml_io import read_yaml
+from tests.pipeline.support_process import PATIENCE_SECONDS, Done, Started
 
 ROOT = Path(__file__).parents[2]
 STEPS = 240
@@ -27,43 +29,7 @@ TINY = (
     "train.eval_every=120 train.eval_tokens=64 train.save_every=20 data.workers=1 "
     "data.evaluation.prompts=[Había] data.evaluation.max_new_tokens=2"
 )
-PATIENCE_SECONDS = 240
 _POLL_SECONDS = 0.005
-_STAGE = re.compile(r"^Running stage '(\w+)'", re.MULTILINE)
-
-
-class Done(NamedTuple):
-    """Una orden que acabó: su código y todo lo que escribió."""
-
-    code: int
-    text: str
-
-    @property
-    def stages(self) -> list[str]:
-        """Las etapas que DVC ejecutó, en orden."""
-        return _STAGE.findall(self.text)
-
-
-class Started:
-    """Una orden en marcha, en su propia sesión."""
-
-    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
-        self.process = process
-        self.output = output
-
-    @property
-    def pid(self) -> int:
-        """El proceso, que es además el líder de su grupo."""
-        return self.process.pid
-
-    def signal_group(self, number: signal.Signals) -> None:
-        """Una señal para todo el grupo, como la que manda la terminal con Ctrl-C."""
-        os.killpg(self.pid, number)
-
-    def finish(self) -> Done:
-        """Espera a que acabe."""
-        code = self.process.wait(timeout=PATIENCE_SECONDS)
-        return Done(code, self.output.read_text(encoding="utf-8"))
 
 
 class Clone:
@@ -136,6 +102,10 @@ class Clone:
             text, count = re.subn(rf"^(  {key}:) .*$", rf"\1 {value}", text, flags=re.MULTILINE)
             assert count == 1, key
         path.write_text(text, encoding="utf-8")
+
+    def rate(self) -> float:
+        """La tasa de aprendizaje que pide `params.yaml`."""
+        return load_config(self.root / "params.yaml").train.lr
 
     def git(self, *arguments: str) -> str:
         """`git …`, que debe ir bien."""

@@ -15,13 +15,12 @@ from enlace.workspace.dvclock import rwlock_problem
 from tests.pipeline.support_dvc import (
     DVC,
     ENLACE,
-    PATIENCE_SECONDS,
     STEPS,
     Clone,
     FirstRun,
-    Started,
     light_environment,
 )
+from tests.pipeline.support_process import PATIENCE_SECONDS, Started
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from enlace.config.load import load_config
 from tests.pipeline.support_dvc import STEPS, Clone
 
 pytestmark = pytest.mark.slow
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.slow
 def test_cada_experimento_entrena_con_su_valor_en_su_carpeta_y_no_toca_lo_demas(
     finished: Clone,
 ) -> None:
-    base = finished.run_folders()
+    base, rate = finished.run_folders(), finished.rate()
     before = (finished.root / "dvc.lock").read_bytes(), finished.weights(), finished.git("log")
     _experiment(finished, "grande", "3e-4")
     _experiment(finished, "pequeno", "3e-5")
@@ -31,7 +30,7 @@ def test_cada_experimento_entrena_con_su_valor_en_su_carpeta_y_no_toca_lo_demas(
     assert rates == [3e-4, 3e-5]
     assert all(_state(folder)["segments"][0]["from_step"] == 0 for folder in new)
     assert finished.git("status", "--porcelain") == ""
-    assert load_config(finished.root / "params.yaml").train.lr == 0.003
+    assert finished.rate() == rate
     after = (finished.root / "dvc.lock").read_bytes(), finished.weights(), finished.git("log")
     assert after == before
     shown = _experiments(finished)

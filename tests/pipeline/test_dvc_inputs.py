@@ -40,7 +40,7 @@ def test_lo_que_cambia_mientras_se_entrena_impide_entregar_y_al_volver_solo_se_e
     assert f"los {STEPS} pasos ya están dados " in again.text
     assert f"paso {STEPS}/" not in again.text, "ha vuelto a entrenar"
     assert prepared.weights() == first_run.clone.weights()
-    assert prepared.locked()["pretrain"]["params"]["params.yaml"]["train"]["lr"] == 0.003
+    assert prepared.locked()["pretrain"]["params"]["params.yaml"]["train"]["lr"] == prepared.rate()
 
 
 def test_un_cambio_durante_cualquier_otra_etapa_tampoco_queda_apuntado(finished: Clone) -> None:

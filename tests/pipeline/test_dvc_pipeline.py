@@ -55,7 +55,7 @@ def test_cambiar_el_micro_batch_de_un_run_terminado_solo_lo_entrega_otra_vez(
 
 
 def test_cambiar_la_tasa_solo_entrena_y_evalua_y_volver_no_entrena(finished: Clone) -> None:
-    weights, (old,) = finished.weights(), finished.run_folders()
+    weights, (old,), rate = finished.weights(), finished.run_folders(), finished.rate()
     before = _snapshot(old)
     finished.set_params(lr="1e-4")
     done = finished.dvc("repro", "evaluate")
@@ -66,7 +66,7 @@ def test_cambiar_la_tasa_solo_entrena_y_evalua_y_volver_no_entrena(finished: Clo
     assert finished.manifest()["segments"][0]["from_step"] == 0
     assert _snapshot(old) == before
     assert (finished.root / "runs/demo").resolve() == new
-    finished.set_params(lr="0.003")
+    finished.set_params(lr=rate)
     back = finished.dvc("repro", "evaluate")
     assert "paso 1/" not in back.text
     assert finished.weights() == weights

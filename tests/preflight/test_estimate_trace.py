@@ -93,12 +93,12 @@ def layer_matrices(config: Config) -> int:
 
 
 def forward_bytes(trace: Trace) -> int:
-    """Lo vivo al acabar la primera pasada hacia delante."""
+    """Los datos de tensores vivos al acabar la primera pasada hacia delante."""
     alive: Counter[int] = Counter()
     for event in trace.events:
         if event.phase == BACKWARD:
             break
-        if event.phase == FORWARD:
+        if event.phase == FORWARD and event.kind == DATA:
             alive[event.name] = event.size
     return sum(alive.values())
 
