@@ -27,7 +27,7 @@ export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
 .PHONY: help setup setup-dev demo test bench bench-generate bench-peers bench-checkpoint check format preflight params \
 	check-params bench-corpus chaos train evaluate export chat serve exp corpus status logs stop report unlock prune accept-code push \
-	pull deps lock guard
+	pull deps lock guard need-run run-for-set
 
 help: ## Enseña esta ayuda
 	@awk 'BEGIN {FS = ":.*## "} \
@@ -50,24 +50,21 @@ corpus: $(LIGHT) ## Copia tu texto a data/raw: make corpus SRC=carpeta; sin SRC,
 	@if [ -n "$$SRC" ]; then exec $(ENLACE) corpus -- "$$SRC"; \
 		else exec $(ENLACE) corpus --download; fi
 
-params: $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [SET="train.lr=3e-4"]
-	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make params RUN=demo" >&2; exit 2; }
+params: need-run $(LIGHT) ## Pone un run en params.yaml: make params RUN=pretrain-2060 [SET="train.lr=3e-4"]
 	@exec $(ENLACE) params --set "$$SET" -- "$$RUN"
 
 check-params: $(LIGHT) ## Enseña en qué difiere params.yaml de su run
 	@exec $(ENLACE) check-params
 
-preflight: $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; SEARCH=1, RUN=… (estima)
+preflight: run-for-set $(LIGHT) ## Mide si el run de params.yaml cabe y cuánto tarda; SEARCH=1, RUN=… (estima)
 	@if [ -n "$$RUN" ] && [ -n "$$SEARCH" ]; then \
 		echo "enlace: SEARCH=1 mide el run de params.yaml; quita RUN o ponlo con make params" >&2; exit 2; \
 		elif [ -n "$$RUN" ]; then exec $(ENLACE) estimate --set "$$SET" -- "$$RUN"; \
-		elif [ -n "$$SET" ]; then echo "enlace: SET necesita RUN=…" >&2; exit 2; \
 		elif [ -n "$$SEARCH" ]; then exec $(BIN)/python -m stages.preflight --search; \
 		else exec $(ENLACE) repro --single-item --force preflight; fi
 
-train: $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train [RUN=…]
-	@if [ -n "$$RUN" ]; then $(ENLACE) params --keep-edits --set "$$SET" -- "$$RUN"; \
-		elif [ -n "$$SET" ]; then echo "enlace: SET necesita RUN=…" >&2; exit 2; fi
+train: run-for-set $(LIGHT) ## Entrena el run de params.yaml, o sigue donde iba: make train [RUN=…]
+	@if [ -n "$$RUN" ]; then $(ENLACE) params --keep-edits --set "$$SET" -- "$$RUN"; fi
 	@exec $(ENLACE) repro --pull pretrain
 
 evaluate: $(LIGHT) ## Mide el modelo terminado y escribe informe y muestras
@@ -82,8 +79,7 @@ chat: $(LIGHT) ## Habla con el modelo terminado en la terminal: make chat [DIR=o
 serve: $(EXPORT) ## Abre en esta máquina una página para usar el modelo, y la API de OpenAI: make serve [DIR=exportado]
 	@exec $(ENLACE) serve -- $${DIR:+"$$DIR"}
 
-exp: $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
-	@test -n "$$RUN" || { echo "enlace: falta RUN; ejemplo: make exp RUN=demo" >&2; exit 2; }
+exp: need-run $(LIGHT) ## Prueba un run aparte, sin tocar params.yaml: make exp RUN=demo SET="train.lr=1e-3"
 	@exec $(ENLACE) exp --with-parent --set "$$SET" -- "$$RUN"
 
 ##@ Mirar
@@ -157,33 +153,42 @@ deps: setup ## Pone al día en dvc.yaml las dependencias de código
 lock: setup-dev ## Escribe de nuevo .constraints.txt con las versiones instaladas
 	@exec $(BIN)/python .ci/constraints.py
 
-# Un .venv roto (Python actualizado, instalación cortada) se rehace.
-define venv
-@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+# Instala $(1) en .venv, y rehace un .venv roto (Python actualizado, instalación cortada). Con cerrojo:
+# `make status` en otra terminal, mientras `make demo` instala, espera y encuentra el trabajo hecho.
+define install
+@set -e; mkdir -p .enlace; exec 9>.enlace/install.lock; \
+flock --nonblock 9 || { echo "enlace: otra orden está instalando; espero a que acabe" >&2; flock 9; }; \
+if [ $@ -nt pyproject.toml ] && [ $@ -nt .constraints.txt ]; then exit 0; fi; \
+$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "enlace: $(PYTHON) no existe o es anterior a 3.11; instala Python 3.11 o posterior" \
 		"(o di cuál: make setup PYTHON=python3.12)" >&2; exit 1; }; \
 	$(PYTHON) -c 'import ensurepip, venv' || { \
 		echo "enlace: a $(PYTHON) le falta venv; en Debian o Ubuntu: sudo apt install python3-venv" \
 		>&2; exit 1; }; \
-	$(PYTHON) -m venv --clear .venv; }
+	$(PYTHON) -m venv --clear .venv; }; \
+echo "enlace: instalo en .venv lo necesario; la primera vez son unos gigabytes y varios minutos"; \
+$(PIP) --editable '$(1)'; touch $(LIGHT) $@
 endef
 
 $(LIGHT): pyproject.toml .constraints.txt | guard
-	$(venv)
-	@echo "enlace: instalo en .venv lo necesario; son unos gigabytes y varios minutos"
-	$(PIP) --editable .
-	@touch $@
+	$(call install,.)
 
 $(DEV): pyproject.toml .constraints.txt | guard
-	$(venv)
-	$(PIP) --editable '.[dev]'
-	@touch $(LIGHT) $@
+	$(call install,.[dev])
 
 $(EXPORT): pyproject.toml .constraints.txt | guard
-	$(venv)
-	$(PIP) --editable '.[export]'
-	@touch $(LIGHT) $@
+	$(call install,.[export])
+
+# Lo que falta se pide antes de instalar nada.
+need-run:
+	@[ -n "$$RUN" ] || { echo "enlace: falta RUN; ejemplo: make $(MAKECMDGOALS) RUN=demo" >&2; exit 2; }
+
+run-for-set:
+	@[ -z "$$SET" ] || [ -n "$$RUN" ] || { echo "enlace: SET necesita RUN=…" >&2; exit 2; }
+
+.DEFAULT:
+	@echo "enlace: no hay ninguna orden «$@»; make help las enseña todas" >&2; exit 2
 
 guard:
 	@[ "$$(uname -s)" = Linux ] || { \

@@ -169,7 +169,7 @@ def test_las_demas_faltas_tambien_se_descubren(plant: str, said: str) -> None:
 
 
 @pytest.mark.slow
-def test_cien_muertes_y_nada_se_pierde() -> None:
-    done = chaos("--kills", "100", "--seed", "20")
+def test_tras_muchas_muertes_nada_se_pierde() -> None:
+    done = chaos("--kills", "60", "--seed", "20")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "idénticos al seguido: sí" in done.stdout

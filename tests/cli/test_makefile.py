@@ -93,9 +93,21 @@ def test_la_demo_no_pisa_el_run_de_nadie(installed: Project) -> None:
     assert load_config(installed.root / "params.yaml").run_name == "smoke"
 
 
-@pytest.mark.parametrize("target", ["params", "exp"])
-def test_sin_su_argumento_lo_pide(installed: Project, target: str) -> None:
-    assert "falta" in _one_line(_make(installed, target))
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("params",), "falta RUN; ejemplo: make params RUN=demo"),
+        (("exp",), "falta RUN; ejemplo: make exp RUN=demo"),
+        (("train", "SET=train.lr=1"), "SET necesita RUN"),
+        (("preflight", "SET=train.lr=1"), "SET necesita RUN"),
+        (("entrena",), "no hay ninguna orden «entrena»; make help"),
+    ],
+)
+def test_lo_que_falta_se_pide_antes_de_instalar(
+    project: Project, arguments: tuple[str, ...], said: str
+) -> None:
+    assert said in _one_line(_make(project, *arguments))
+    assert not (project.root / ".venv").exists()
 
 
 @pytest.mark.slow
@@ -183,6 +195,35 @@ def test_setup_instala_una_vez_por_cambio(installed: Project) -> None:
     os.utime(installed.root / ".constraints.txt", (future, future))
     assert _make(installed, "setup").returncode == 0
     assert len(installs()) == 3
+
+
+def test_dos_ordenes_a_la_vez_instalan_una_sola_vez(installed: Project) -> None:
+    calls = installed.root / "llamadas"
+    python = installed.root / ".venv/bin/python"
+    # El primero no acaba hasta que el segundo ha dicho que espera.
+    python.write_text(
+        f'#!/bin/sh\necho "$@" >> {calls}\ncase "$*" in *" install "*)\n'
+        f"while ! grep -q espero {installed.root}/segundo; do sleep 0.05; done;; esac\n"
+    )
+    for stamp in (".enlace-light", ".enlace-dev"):
+        (installed.root / ".venv" / stamp).unlink()
+
+    def start(name: str) -> subprocess.Popen[bytes]:
+        with (installed.root / name).open("wb") as output:
+            return subprocess.Popen(
+                ["make", "setup"],
+                cwd=installed.root,
+                env=installed.environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    with start("primero") as first:
+        _wait_for(calls)
+        with start("segundo") as second:
+            assert (first.wait(timeout=60), second.wait(timeout=60)) == (0, 0)
+    assert calls.read_text().count(" install ") == 1
+    assert "otra orden está instalando" in (installed.root / "segundo").read_text()
 
 
 @pytest.mark.slow

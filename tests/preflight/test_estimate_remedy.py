@@ -147,7 +147,7 @@ ONE = {"hardware.micro_batch": 1, "train.tokens_per_step": 512}
             marks=pytest.mark.slow,
         ),
         pytest.param(
-            TURING | WIDE | {"train.tokens_per_step": 32 * 512},
+            TURING | WIDE | {"train.tokens_per_step": 32 * 512, "hardware.loss_chunk_rows": 4096},
             {"hardware.micro_batch": 8},
             "baja hardware.micro_batch de 16 a 8",
             marks=pytest.mark.slow,
