@@ -9,7 +9,9 @@ otra permutación; los pasos toman S seguidas y pueden cruzar de una época a la
 """
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -51,22 +53,23 @@ class _Strip:
     """Los ficheros de una parte leídos como una sola tira, sin cargarlos."""
 
     def __init__(self, files: list[tuple[Path, int]], dtype: np.dtype[np.unsignedinteger]) -> None:
-        self._maps = [np.memmap(path, dtype=dtype, mode="r") for path, _ in files]
-        self._ends = np.cumsum([tokens for _, tokens in files])
-        self._dtype = dtype
+        # Vistas corrientes: cortar un memmap cuesta varias veces más que cortar un array.
+        self._maps = [np.asarray(np.memmap(path, dtype=dtype, mode="r")) for path, _ in files]
+        self._ends = list(accumulate(tokens for _, tokens in files))
 
     def read(self, start: int, count: int) -> npt.NDArray[np.unsignedinteger]:
-        """Los `count` valores desde `start`, crucen los ficheros que crucen."""
-        out = np.empty(count, dtype=self._dtype)
-        done = 0
-        file = int(np.searchsorted(self._ends, start, side="right"))
+        """Los `count` valores desde `start`, crucen los ficheros que crucen; no se escriben."""
+        file = bisect_right(self._ends, start)
+        inside = start - (self._ends[file - 1] if file else 0)
+        piece = self._maps[file][inside : inside + count]
+        if len(piece) == count:
+            return piece
+        pieces, done = [piece], len(piece)
         while done < count:
-            inside = start + done - (int(self._ends[file - 1]) if file else 0)
-            piece = self._maps[file][inside : inside + count - done]
-            out[done : done + len(piece)] = piece
-            done += len(piece)
             file += 1
-        return out
+            pieces.append(self._maps[file][: count - done])
+            done += len(pieces[-1])
+        return np.concatenate(pieces)
 
 
 class _Windows:
@@ -85,8 +88,9 @@ class _Windows:
         """Copia la ventana que empieza en el token `start` en dos filas de igual longitud."""
         length = len(ids_T)
         window = self._ids.read(start, length + 1)
-        ids_T[:] = window[:-1]
         targets_T[:] = window[1:]
+        ids_T[0] = window[0]
+        ids_T[1:] = targets_T[:-1]  # ya son int64: copiar cuesta menos que convertir otra vez
         if self._mask is not None:
             targets_T[self._mask.read(start + 1, length) == 0] = IGNORED
 
