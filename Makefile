@@ -18,7 +18,7 @@ EXPORT := .venv/.enlace-export
 # Va sin sus dependencias: pide un huggingface-hub anterior al de transformers, y no lo usa al entrenar.
 LITGPT := litgpt==0.5.13
 BENCH = $(if $(WORK),--work $(WORK)) $(if $(ONLY),--only $(ONLY)) $(if $(PAIRS),--pairs $(PAIRS)) \
-	$(if $(DEVICE),--device $(DEVICE)) $(if $(PROFILE),--profile $(PROFILE))
+	$(if $(DEVICE),--device $(DEVICE)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(MALLOC),--malloc $(MALLOC))
 
 # Las etapas de dvc.yaml llaman a `python`: debe ser el de este entorno.
 export PATH := $(CURDIR)/$(BIN):$(PATH)

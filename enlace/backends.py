@@ -29,6 +29,7 @@ from enlace.devices.checks import (
     pins_memory,
 )
 from enlace.devices.description import DeviceDescription, native_bf16
+from enlace.devices.host_memory import keep_freed_memory
 from enlace.devices.profiles import use_profile
 from enlace.errors import HardwareError
 
@@ -175,7 +176,7 @@ def open_device(
     model: ModelConfig | None = None,
     document_mask: DocumentMask = "none",
 ) -> Backend:
-    """Abre el dispositivo del perfil: decide, fija hilos, límites y precisión, y lo devuelve.
+    """Abre el dispositivo del perfil: decide, fija hilos, memoria y precisión, y lo devuelve.
 
     Raises:
         HardwareError: el perfil no corresponde a la máquina, con el remedio.
@@ -183,6 +184,8 @@ def open_device(
     description = describe_device(hardware.device)
     if hardware.threads:
         torch.set_num_threads(hardware.threads)
+    if hardware.host_allocator == "keep":
+        keep_freed_memory()
     backend = decide(hardware, description, torch.get_num_threads(), model, document_mask)
     _set_precision()
     if backend.device.type == "cuda":

@@ -17,6 +17,7 @@ _TINY: dict[str, Any] = {
         "loss_chunk_rows": 64,
         "loss_chunk_columns": 96,
         "threads": 0,
+        "host_allocator": "system",
         "memory_gib": 4.0,
         "memory_margin": 0.1,
         "preflight": {

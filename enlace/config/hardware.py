@@ -19,6 +19,7 @@ from enlace.config.fields import (
 )
 
 Checkpointing = Literal["none", "mlp", "block"]
+HostAllocator = Literal["system", "keep"]
 """Qué activaciones no se guardan hacia delante y se vuelven a calcular hacia atrás."""
 
 Cosine = Annotated[float, Field(gt=0, lt=1)]
@@ -86,6 +87,7 @@ class HardwareConfig(Section):
             "loss_chunk_rows",
             "loss_chunk_columns",
             "threads",
+            "host_allocator",
             "memory_gib",
             "memory_margin",
             "preflight",
@@ -108,6 +110,9 @@ class HardwareConfig(Section):
         description="columnas de logits de cada producto de la pérdida; solo en fp32 o al validar"
     )
     threads: CountOrZero = Field(description="hilos de CPU; con 0, los que elija torch")
+    host_allocator: HostAllocator = Field(
+        description="qué hace la CPU con la memoria que se suelta: devolverla o guardarla"
+    )
     memory_gib: Positive = Field(description="memoria del dispositivo, en GiB")
     memory_margin: Fraction = Field(description="fracción de la memoria que debe quedar libre")
     preflight: PreflightConfig = Field(description="preflight")

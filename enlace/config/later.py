@@ -13,6 +13,7 @@ from typing import Any
 ADDED_LATER: dict[str, Any] = {
     # Todas las columnas: el mayor vocabulario que admite la configuración.
     "hardware.loss_chunk_columns": 1 << 16,
+    "hardware.host_allocator": "system",
 }
 
 

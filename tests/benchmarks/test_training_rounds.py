@@ -152,6 +152,8 @@ def test_el_entorno_es_el_mismo_para_todos() -> None:
     assert values["OMP_WAIT_POLICY"] == "passive"
     assert values["OMP_NUM_THREADS"] == values["MKL_NUM_THREADS"] == "2"
     assert values["MALLOC_MMAP_THRESHOLD_"] == values["MALLOC_TRIM_THRESHOLD_"]
+    own = {name: value for name, value in values.items() if not name.startswith("MALLOC_")}
+    assert environment(2, "system") == own
 
 
 def test_cada_trabajo_tiene_a_los_suyos_y_todos_existen() -> None:

@@ -1,6 +1,7 @@
 """ENLACE y los demás, uno al lado del otro: velocidad, memoria, pérdida y lectura.
 
     make bench [WORK="small smoke"] [PAIRS=7] [ONLY="transformers litgpt"] [DEVICE=cuda]
+               [MALLOC=system]
 
 Cada contrincante vive en su proceso y trabaja por turnos; mientras, los demás esperan sin gastar
 CPU. Deja `bench.json`, `bench.md` y `bench.svg` en `reports/`. Las cifras solo valen en una máquina
@@ -13,6 +14,7 @@ import os
 import platform
 import sys
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -36,6 +38,7 @@ from tests.benchmarks.training_works import (
 
 PAIRS = 7
 _PACKAGES = ("torch", "transformers", "accelerate", "litgpt", "lightning", "x-transformers")
+_MALLOC = {"keep": "la guardan todos", "system": "cada uno como viene"}
 _LOGITS_COPIES = 3
 """Veces que la pérdida corriente llega a tener los logits enteros en memoria, por arriba."""
 
@@ -44,7 +47,9 @@ def main() -> None:
     """Lee los argumentos, mide los trabajos y escribe los resultados."""
     options = _options()
     setups = {
-        name: Setup(WORKS[name], options.device, options.profile, options.threads, "")
+        name: Setup(
+            WORKS[name], options.device, options.profile, options.threads, "", options.malloc
+        )
         for name in options.work
     }
     about = describe(options)
@@ -71,7 +76,7 @@ def measure(setup: Setup, pairs: int, only: list[str] | None) -> Comparison:
             place = folder
             if work != STREAM_WORK:
                 place = tempfile.mkdtemp(dir=folder)
-            return Worker(name, Setup(work, setup.device, setup.profile, setup.threads, place))
+            return Worker(name, replace(setup, folder=place))
 
         return compare(
             work,
@@ -132,6 +137,7 @@ def describe(options: argparse.Namespace) -> dict[str, str]:
         "carga media al empezar": f"{os.getloadavg()[0]:.2f}".replace(".", ","),
         "dispositivo": f"{options.device}, perfil {options.profile}",
         "hilos": str(options.threads),
+        "memoria que se suelta": _MALLOC[options.malloc],
         "parejas pedidas": str(options.pairs),
         "versiones": ", ".join(f"{name} {_version(name)}" for name in _PACKAGES),
     }
@@ -174,6 +180,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--profile", help="capa de configs/hardware/; por defecto, la que toca")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--malloc", choices=list(_MALLOC), default="keep")
     parser.add_argument("--output", type=Path, default=Path("reports"))
     options = parser.parse_args()
     if options.pairs < 1:

@@ -78,9 +78,11 @@ def _gemm(n: int, k: int, m: int, dtype: torch.dtype, device: str) -> float:
 
 def loss_enlace(setup: Setup, session: Session) -> None:
     """La pérdida de ENLACE, con z-loss, hacia delante y hacia atrás."""
+    from enlace.backends import open_device
     from enlace.model.loss import linear_cross_entropy
 
     config = setup.config()
+    open_device(config.hardware)
 
     def loss_of(hidden_NE: Tensor, weight_VE: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         sums = linear_cross_entropy(

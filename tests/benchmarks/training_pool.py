@@ -37,14 +37,14 @@ class Peer(Protocol):
         """Lo termina."""
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(threads: int, malloc: str = "keep") -> dict[str, str]:
     """Las variables de entorno, iguales para todos: hilos, espera pasiva y asignador."""
+    keep = {"MALLOC_MMAP_THRESHOLD_": _KEEP, "MALLOC_TRIM_THRESHOLD_": _KEEP}
     return os.environ | {
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "OMP_WAIT_POLICY": "passive",
-        "MALLOC_MMAP_THRESHOLD_": _KEEP,
-        "MALLOC_TRIM_THRESHOLD_": _KEEP,
+        **(keep if malloc == "keep" else {}),
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_OFFLINE": "1",
         "TRANSFORMERS_VERBOSITY": "error",
@@ -72,7 +72,7 @@ class Worker:
             self._process = subprocess.Popen(
                 worker_command(name, setup),
                 cwd=ROOT,
-                env=environment(setup.threads),
+                env=environment(setup.threads, setup.malloc),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

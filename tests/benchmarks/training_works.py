@@ -74,7 +74,9 @@ class Setup:
     """Lo que recibe un contrincante: el trabajo, el dispositivo y los hilos.
 
     `profile` es la capa de `configs/hardware/` que usa ENLACE; de ella sale también la precisión de
-    los demás. `folder` es una carpeta vacía para lo que alguno necesite escribir.
+    los demás. `folder` es una carpeta vacía para lo que alguno necesite escribir. Con `malloc` en
+    `keep` nadie devuelve memoria al sistema; con `system` cada uno va como viene, y ENLACE, con lo
+    que diga su perfil.
     """
 
     work: Work
@@ -82,6 +84,7 @@ class Setup:
     profile: str
     threads: int
     folder: str
+    malloc: str = "keep"
 
     def config(self) -> "Config":
         """La configuración de ENLACE: las capas de siempre con el modelo y el lote del trabajo."""

@@ -23,6 +23,9 @@ FIRST: dict[str, Any] = json.loads(
     Path(__file__).with_name("first_version.json").read_text(encoding="utf-8")
 )
 
+NOT_AS_BEFORE = {"hardware.loss_chunk_columns": 96, "hardware.host_allocator": "keep"}
+"""Otro valor para cada clave que nació después."""
+
 
 def test_la_primera_version_se_lee_y_conserva_sus_huellas() -> None:
     config = stored_config(FIRST["config"], WHERE)
@@ -38,7 +41,7 @@ def test_lo_que_falta_toma_el_valor_de_antes() -> None:
 
 
 def test_completar_no_pisa_lo_que_esta_ni_toca_lo_que_recibe() -> None:
-    values = make_config().training_values()
+    values = make_config(NOT_AS_BEFORE).training_values()
     copy = deepcopy(values)
     assert completed(values) == values == copy
     assert as_before(values) == copy
@@ -47,13 +50,13 @@ def test_completar_no_pisa_lo_que_esta_ni_toca_lo_que_recibe() -> None:
 
 
 @pytest.mark.parametrize("key", ADDED_LATER)
-def test_un_valor_nuevo_si_cambia_la_huella(key: str) -> None:
+def test_un_valor_distinto_del_de_antes_si_cambia_la_huella(key: str) -> None:
     values = completed(FIRST["config"])
     *parents, leaf = key.split(".")
     section = values
     for parent in parents:
         section = section[parent]
-    section[leaf] = 96
+    section[leaf] = NOT_AS_BEFORE[key]
     assert Config.model_validate(values).fingerprint() != FIRST["fingerprint"]
 
 

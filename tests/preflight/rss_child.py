@@ -44,6 +44,7 @@ def main() -> None:
         make_config(
             {
                 "hardware.dtype": config.hardware.dtype,
+                "hardware.host_allocator": config.hardware.host_allocator,
                 "hardware.activation_checkpointing": config.hardware.activation_checkpointing,
                 "train.lr": 1e-5,
             }

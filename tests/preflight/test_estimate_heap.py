@@ -51,6 +51,18 @@ def test_lo_que_pasa_de_32_mib_nunca_sube_el_umbral() -> None:
     assert heap.reserved == 0
 
 
+@pytest.mark.parametrize("size", [SIZE, 2 * MAX_MMAP_THRESHOLD])
+def test_si_se_guarda_lo_soltado_nada_vuelve_al_sistema_y_se_usa_otra_vez(size: int) -> None:
+    heap = Heap(keeps=True)
+    heap.allocate(1, size)
+    top = heap.reserved
+    assert top >= size
+    heap.release(1, size)
+    assert (heap.live, heap.reserved) == (0, top)
+    heap.allocate(2, size - SPARE)
+    assert heap.reserved == top
+
+
 def test_lo_libre_de_arriba_se_queda_hasta_el_doble_del_umbral() -> None:
     heap = Heap()
     sizes = dict.fromkeys(range(40), SIZE)

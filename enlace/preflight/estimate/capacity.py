@@ -62,7 +62,9 @@ def estimate_memory(config: Config, models: Models | None) -> tuple[MemoryEstima
             return _record(config, _with_copy(config, peaks), extrapolated=True), None
     trace = trace_training(config)
     if is_cpu:
-        peaks = _with_copy(config, replay_on_heap(trace.events))
+        peaks = _with_copy(
+            config, replay_on_heap(trace.events, keeps=hardware.host_allocator == "keep")
+        )
     else:
         workspace = workspace_bytes()
         peaks = combined(replay(trace.events, workspace), replay(resumed(trace), workspace))

@@ -31,6 +31,7 @@ _MIN_CHUNK = 32
 PAGE = 4 * KIB
 MMAP_THRESHOLD = 128 * KIB
 MAX_MMAP_THRESHOLD = 32 << 20
+_UNREACHABLE = 1 << 62
 SPARE = ALIGNMENT + _MIN_CHUNK + CHUNK_STEP
 """Lo que `posix_memalign` pide además del tensor, con la cabecera y el redondeo a 16 bytes."""
 CACHED_CHUNKS = 7
@@ -41,13 +42,14 @@ class Heap:
     """Simula las peticiones una a una; `live` y `reserved` son los bytes de este momento.
 
     `start` es la dirección donde empieza el montón: cambia qué sobra a cada lado de cada tensor.
+    Con `keeps` todo sale del montón y nada vuelve al sistema (`hardware.host_allocator: keep`).
     """
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start: int = 0, *, keeps: bool = False) -> None:
         self.live = 0
         self._mapped = 0
         self._top = self._touched = start
-        self._threshold = MMAP_THRESHOLD
+        self._threshold = _UNREACHABLE if keeps else MMAP_THRESHOLD
         self._used: dict[int, tuple[int | None, int]] = {}
         self._free: list[tuple[int, int]] = []
         self._start: dict[int, int] = {}

@@ -66,21 +66,22 @@ def replay(events: Iterable[Event], workspace_bytes: int = 0) -> Peaks:
     return peaks
 
 
-def replay_on_heap(events: Sequence[Event]) -> Peaks:
+def replay_on_heap(events: Sequence[Event], *, keeps: bool = False) -> Peaks:
     """Lo mismo sobre el montón de glibc simulado: la RAM que un entrenamiento en CPU añade.
 
     La colocación es caótica: empezar 16 bytes más allá, o un objeto de más, cambia el pico en un
     10 %, como cambia de una medida a otra. Lo reservado es la media de varias historias, cada una
-    con su comienzo y con los objetos que solo existen a veces echados a suertes.
+    con su comienzo y con los objetos que solo existen a veces echados a suertes. `keeps`, como en
+    `Heap`.
     """
-    every = [replay_history(events, seed) for seed in range(HISTORIES)]
+    every = [replay_history(events, seed, keeps=keeps) for seed in range(HISTORIES)]
     total = {phase: sum(peaks.reserved[phase] for peaks in every) for phase in every[0].live}
     return Peaks(every[0].live, {phase: size // len(every) for phase, size in total.items()})
 
 
-def replay_history(events: Iterable[Event], seed: int) -> Peaks:
+def replay_history(events: Iterable[Event], seed: int, *, keeps: bool = False) -> Peaks:
     """Una de las historias que promedia `replay_on_heap`; la misma semilla da la misma."""
-    heap, peaks, sizes = Heap(CHUNK_STEP * seed % ALIGNMENT), Peaks(), {}
+    heap, peaks, sizes = Heap(CHUNK_STEP * seed % ALIGNMENT, keeps=keeps), Peaks(), {}
     draw = random.Random(seed)  # noqa: S311 - una suerte que se repite, no un secreto
     for _, phase, name, size, kind in events:
         if kind == DATA:
