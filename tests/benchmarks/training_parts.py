@@ -133,9 +133,11 @@ def _loss_stage(setup: Setup, session: Session, loss_of: Any) -> None:
 
 def stream_enlace(setup: Setup, session: Session) -> None:
     """El flujo del entrenador, con un lote por vuelta."""
+    from enlace.backends import open_device
     from enlace.data.streams import open_stream
 
     config = setup.config()
+    open_device(config.hardware)
     stream = open_stream(
         Path(setup.folder), "train", setup.work.seq_len, setup.work.batch, config.train.seed
     )
