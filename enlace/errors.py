@@ -124,6 +124,11 @@ def fault_of(error: Exception) -> str:
     return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
+def machine_fault(number: int) -> str | None:
+    """Qué ha pasado y qué hacer según el `errno`; None si no es un fallo de la máquina."""
+    return _MACHINE_FAULTS.get(number)
+
+
 def cause_of(error: Exception) -> str:
     """Lo de `fault_of` sin qué hacer, para el mensaje que trae su propio remedio."""
     said = fault_of(error)

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from enlace.config.load import PARAMS_FILE, load_config
-from enlace.errors import EnlaceError, user_errors
+from enlace.errors import EnlaceError, machine_fault, user_errors
 from enlace.paths import RAW
 from enlace.workspace.runs import RUNS, list_runs, run_of
 
@@ -20,6 +20,8 @@ _UNFINISHED = (75, 129, 130, 143)
 _STAGE_EXIT = re.compile(
     r"failed to reproduce '(?P<stage>[^']+)'.*exited with (?P<code>-?\d+)", re.DOTALL
 )
+_SYSTEM = re.compile(r"\[Errno (?P<number>\d+)\] [^:\n]*(?:: '(?P<path>[^']+)')?")
+"""Lo que Python dice de un fallo del sistema, y el fichero si lo nombra."""
 _REMEDIES = (
     (
         r"failed to reproduce '(?P<stage>[^']+)': (?:missing data 'source'|.*data/raw)",
@@ -82,6 +84,10 @@ def explain(error: str) -> str:
     if found := _STAGE_EXIT.search(error):
         stopped = int(found["code"]) in _UNFINISHED
         return (_STOPPED if stopped else _REFUSED).format(stage=found["stage"])
+    if found := _SYSTEM.search(error):
+        fault = machine_fault(int(found["number"]))
+        if fault is not None:
+            return f"{found['path']}: {fault}" if found["path"] else fault
     for pattern, remedy in _REMEDIES:
         if found := re.search(pattern, error, re.DOTALL):
             groups = {key: value for key, value in found.groupdict().items() if value is not None}

@@ -34,6 +34,15 @@ ERRORS = {
     "'./dvc.lock' validation failed: expected a dictionary.": "git checkout dvc.lock",
     "failed to pull data from the cloud - Checkout failed for following targets:": "make push",
     "unexpected error: Git user name and email must be configured": "git config user.name",
+    "failed to reproduce 'preflight': [Errno 13] Permission denied: '/a/reports/v.json'": (
+        "/a/reports/v.json: no tienes permiso; revisa los permisos y el dueño"
+    ),
+    "unexpected error - [Errno 13] Permission denied: 'params.yaml'": (
+        "params.yaml: no tienes permiso"
+    ),
+    "failed to pull data from the cloud - [Errno 28] No space left on device": (
+        "no queda sitio en el disco; libera espacio y repite la orden"
+    ),
     "something new": "DVC ha fallado",
 }
 
