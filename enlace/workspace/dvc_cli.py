@@ -61,6 +61,10 @@ _REMEDIES = (
     (r"failed to reproduce '(?P<stage>[^']+)'", "la etapa {stage} no ha podido empezar"),
 )
 _STOPPED = "la etapa {stage} ha parado antes de acabar; repite la orden y sigue donde iba"
+_KILLED = (
+    "la etapa {stage} ha muerto por la señal {number}, sin poder decir nada (¿faltó memoria?); "
+    "repite la orden: lo guardado sigue ahí"
+)
 _REFUSED = "la etapa {stage} no ha acabado; el motivo y el remedio están justo encima"
 _NOTHING = {
     "push": "todavía no hay nada que compartir: trae texto con `make corpus` o termina un "
@@ -82,8 +86,9 @@ class Explainer(logging.Handler):
 def explain(error: str) -> str:
     """Lo que significa un error de DVC y qué hacer, en una línea."""
     if found := _STAGE_EXIT.search(error):
-        stopped = int(found["code"]) in _UNFINISHED
-        return (_STOPPED if stopped else _REFUSED).format(stage=found["stage"])
+        code = int(found["code"])
+        said = _KILLED if code < 0 else _STOPPED if code in _UNFINISHED else _REFUSED
+        return said.format(stage=found["stage"], number=-code)
     if found := _SYSTEM.search(error):
         fault = machine_fault(int(found["number"]))
         if fault is not None:

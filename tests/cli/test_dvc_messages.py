@@ -18,6 +18,9 @@ ERRORS = {
     "failed to reproduce 'pretrain': failed to run: exec python -m x, exited with 143": (
         "la etapa pretrain ha parado antes de acabar; repite la orden y sigue donde iba"
     ),
+    "failed to reproduce 'pretrain': failed to run: exec python -m x, exited with -9": (
+        "la etapa pretrain ha muerto por la señal 9"
+    ),
     "failed to reproduce 'corpus': failed to run: exec python -m x, exited with 2": (
         "la etapa corpus no ha acabado; el motivo y el remedio están justo encima"
     ),
