@@ -67,7 +67,8 @@ def resolve_parent(config: Config, known: TrainConfig | None = None) -> Config:
     Args:
         config: la configuración, quizá sin resumen.
         known: la receta anterior con el mismo `init_from`, ya resuelta. Su padre se conserva si la
-            ruta ya no existe, o si lo que hay en ella es el resultado de ese entrenamiento.
+            ruta ya no existe, o si lo que hay en ella es el resultado de pedir esto mismo: repetir
+            la orden no es otra generación.
 
     Raises:
         CheckpointError: la ruta no existe, el padre está dañado o no casa con la configuración.
@@ -80,14 +81,19 @@ def resolve_parent(config: Config, known: TrainConfig | None = None) -> Config:
     if kept is not None and kept.is_dir() and not given.exists():
         given = kept
     artifact = open_artifact(given)
-    parent = artifact.history.origin.parent
-    if kept is not None and parent is not None and known and parent.sha256 == known.init_sha256:
+    if kept is not None and known and _same_request(artifact, config, known):
         artifact = open_artifact(kept)
     check_compatible(artifact, config)
     digest = taken_sha256(artifact, train.init_state)
     freeze(artifact, digest)
     resolved = train.model_copy(update={"init_sha256": digest})
     return config.model_copy(update={"train": resolved})
+
+
+def _same_request(artifact: Artifact, config: Config, known: TrainConfig) -> bool:
+    """Si `artifact` es lo que da esta configuración con el padre ya conocido."""
+    train = config.train.model_copy(update={"init_sha256": known.init_sha256})
+    return config.model_copy(update={"train": train}).identity() == artifact.config.identity()
 
 
 def find_parent(train: TrainConfig) -> Artifact | None:

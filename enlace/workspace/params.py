@@ -99,7 +99,7 @@ def require_run(run: str, root: Path) -> list[Difference]:
 def _with_parent(config: Config, previous: tuple[Config, list[Difference]] | None) -> Config:
     """La configuración con el padre resuelto, si tiene.
 
-    Cuando el run ya ha entregado su resultado en la misma carpeta de la que partía
+    Cuando lo mismo que se pide ya ha entregado su resultado en la carpeta de la que partía
     (`checkpoints/state`), o esa carpeta ya no está, el padre sigue siendo el apuntado.
     """
     if not config.train.init_from:

@@ -161,6 +161,11 @@ def test_el_resultado_en_la_carpeta_del_padre_no_pasa_a_ser_su_propio_padre(
         tmp_path / "rama", own_root / "checkpoints/model", own_root / "checkpoints/state", run
     )
     assert resolve_parent(child, child.train) == child
+    # Pedir otra cosa sí es partir de lo que hay ahora en la carpeta: de su resultado.
+    longer = child.train.model_copy(update={"steps": 2 * child.train.steps, "init_sha256": ""})
+    grandchild = resolve_parent(child.model_copy(update={"train": longer}), child.train)
+    parents = [_parent(config) for config in (child, grandchild)]
+    assert [parent.config.train.init_sha256 for parent in parents] == ["", child.train.init_sha256]
 
 
 def test_una_copia_en_la_ruta_basta_si_es_el_contenido_pedido(own_root: Path) -> None:
