@@ -25,9 +25,12 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Viajan por el entorno, para que una ruta con espacios o comillas llegue entera.
 export RUN SET SRC SEARCH YES DIR ROUNDS KILLS SEED
 
-.PHONY: help setup setup-dev demo test bench bench-generate bench-peers bench-checkpoint check format preflight params \
-	check-params bench-corpus chaos train evaluate export chat serve exp corpus status logs stop report unlock prune accept-code push \
-	pull deps lock guard need-run run-for-set
+ORDERS := help setup setup-dev demo test bench bench-generate bench-peers bench-checkpoint check format preflight params \
+	check-params bench-corpus chaos train evaluate export chat serve exp corpus status logs stop report unlock \
+	prune accept-code push pull deps lock guard need-run run-for-set
+# Lo que existe y no es una orden: make diría de ello, en inglés, que está al día.
+OTHERS := $(wildcard $(filter-out $(ORDERS) .%,$(MAKECMDGOALS)))
+.PHONY: $(ORDERS) $(OTHERS)
 
 help: ## Enseña esta ayuda
 	@awk 'BEGIN {FS = ":.*## "} \
@@ -187,7 +190,7 @@ need-run:
 run-for-set:
 	@[ -z "$$SET" ] || [ -n "$$RUN" ] || { echo "enlace: SET necesita RUN=…" >&2; exit 2; }
 
-.DEFAULT:
+.DEFAULT $(OTHERS):
 	@echo "enlace: no hay ninguna orden «$@»; make help las enseña todas" >&2; exit 2
 
 guard:

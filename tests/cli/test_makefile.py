@@ -101,6 +101,7 @@ def test_la_demo_no_pisa_el_run_de_nadie(installed: Project) -> None:
         (("train", "SET=train.lr=1"), "SET necesita RUN"),
         (("preflight", "SET=train.lr=1"), "SET necesita RUN"),
         (("entrena",), "no hay ninguna orden «entrena»; make help"),
+        (("configs",), "no hay ninguna orden «configs»; make help"),
     ],
 )
 def test_lo_que_falta_se_pide_antes_de_instalar(
