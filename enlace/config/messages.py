@@ -91,7 +91,7 @@ def _sentence(item: Mapping[str, Any], path: str, origin: Callable[[str], str]) 
         problem, remedy = _PROBLEMS.get(kind, ("no vale", "revisa el valor"))
         if _is_union(item["loc"]):
             problem, remedy = _STEPS_PROBLEM
-        shown = {key: _show_bound(value) for key, value in context.items()}
+        shown = {key: show_bound(value) for key, value in context.items()}
         tail = f"{problem}; {remedy}".format(**shown)
     return f"{origin(path)}: {path} = {show(item['input'])}{_describe(path)} {tail}"
 
@@ -106,7 +106,7 @@ def _conflict(error: SettingError, origin: Callable[[str], str]) -> str:
     return f"{origin('')}: {error} (valores: {sources})"
 
 
-def _show_bound(value: Any) -> str:
+def show_bound(value: Any) -> str:
     """Un límite de pydantic sin decimales superfluos, y sus opciones sin comillas ni «or»."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))

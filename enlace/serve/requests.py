@@ -4,11 +4,11 @@ Lo que no se admite se rechaza por su nombre: nunca se pasa por alto una opción
 respuesta. De lo que llega solo pasa al motor lo que está aquí.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from enlace.config.messages import show_bound
 from enlace.data.documents import Role, Turn
 from enlace.serve.served import Served
 
@@ -178,7 +178,7 @@ def problem_of(error: ValidationError) -> tuple[str, str | None]:
         error.errors(include_url=False),
         key=lambda item: (len(item["loc"]), not item["type"].endswith("_type")),
     )
-    context: Mapping[str, Any] = first.get("ctx", {})
+    context = {key: show_bound(value) for key, value in first.get("ctx", {}).items()}
     said = _PROBLEMS.get(first["type"], "no vale").format(**context)
     field = ".".join(str(part) for part in first["loc"] if not _is_branch(part))
     if field:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from enlace.config.yaml_io import read_yaml
+from enlace.data.formats import extensions
 from enlace.data.readers.survey import Survey, survey_files
+from enlace.data.readers.whole import check_whole
 from enlace.errors import DataError, fault_of
 from enlace.figures import size
 from enlace.files import atomic_dir, atomic_file, remove_temporaries, sha256_file
@@ -164,6 +166,8 @@ def _inspect(path: Path, folder: Path) -> Source:
         _check_file(file)
     if not any(file.stat().st_size for file in files.values()):
         raise DataError(f"{path} está vacío; da ficheros con texto")
+    known = extensions("text")
+    check_whole({name: file for name, file in files.items() if file.name.lower().endswith(known)})
     survey = survey_files(files)
     if not survey.formats:
         first = survey.refused[0]

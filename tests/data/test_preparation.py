@@ -1,5 +1,6 @@
 """La etapa del corpus: los mismos bytes siempre, nada a medias y un error por cada mal corpus."""
 
+import gzip
 import json
 import os
 import random
@@ -13,6 +14,7 @@ from rich.console import Console
 
 from enlace.config.views import View, declared_params
 from enlace.data.corpus import read_corpus
+from enlace.data.preparation import build
 from enlace.data.preparation.batches import batches_of_records
 from enlace.data.preparation.build import build_corpus
 from enlace.data.readers import RawRecord
@@ -250,3 +252,20 @@ def test_con_lo_que_la_etapa_declara_basta_y_viaja_a_los_procesos(tmp_path: Path
     build_corpus(tmp_path / "src", tmp_path / "a", view, console, bytes_per_worker=1)
     build_corpus(tmp_path / "src", tmp_path / "b", config.data, console)
     assert folder_bytes(tmp_path / "a") == folder_bytes(tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["zz.txt.gz", "zz.parquet"])
+def test_un_fichero_cortado_se_dice_antes_de_limpiar_nada(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Va el último en el orden de lectura: sin mirarlo antes, se descubriría al final."""
+    source = write_tree(tmp_path / "raw", stories(4))
+    (source / name).write_bytes(gzip.compress(random.Random(0).randbytes(5000))[:-4])
+    monkeypatch.setattr(build, "iterate_records", _never)
+    with pytest.raises(DataError, match=name):
+        _build(source, tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
+
+
+def _never(*_: object) -> None:
+    pytest.fail("se ha empezado a leer")

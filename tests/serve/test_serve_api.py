@@ -122,7 +122,7 @@ def test_lo_que_no_cabe_se_dice_y_solo_se_olvida_si_se_pide() -> None:
         ({"n": 2}, "n: debe ser 1"),
         ({"temperature": -1}, "temperature: debe ser 0"),
         ({"temperature": "0"}, "temperature: debe ser un número"),
-        ({"top_p": 1.5}, "top_p: debe ser 1"),
+        ({"top_p": 1.5}, "top_p: debe ser 1 o menos"),
         ({"max_tokens": 0}, "max_tokens: debe ser 1 o más"),
         ({"max_tokens": 2.5}, "max_tokens: debe ser un entero"),
         ({"stop": ["x"] * 99}, "stop: pasa de"),
@@ -130,7 +130,7 @@ def test_lo_que_no_cabe_se_dice_y_solo_se_olvida_si_se_pide() -> None:
         ({"seed": -3}, "seed: debe ser 0"),
         ({"stream": "yes"}, "stream: debe ser true o false"),
         ({"messages": []}, "messages: está vacío"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: debe ser"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "debe ser system, user o assistant"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages.0"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "debe ser del usuario"),
         (

@@ -36,6 +36,7 @@ from enlace.data.preparation.staging import Staging
 from enlace.data.preparation.tallies import Tallies
 from enlace.data.readers import RawRecord, iterate_records
 from enlace.data.readers.iterate import training_files
+from enlace.data.readers.whole import check_whole
 from enlace.data.throughput import Throughput
 from enlace.errors import DataError
 from enlace.figures import size
@@ -75,9 +76,9 @@ def build_corpus(
             documento o una de las dos partes queda vacía.
     """
     remove_temporaries(out_dir.parent, out_dir.name)
-    sizes = {
-        name: (source_dir / name).stat().st_size for name in training_files(source_dir, data).files
-    }
+    files = {name: source_dir / name for name in training_files(source_dir, data).files}
+    check_whole(files)
+    sizes = {name: path.stat().st_size for name, path in files.items()}
     _check_room(out_dir, expanded_size(sizes))
     with atomic_dir(out_dir) as folder:
         work = folder / _WORK

@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 import zstandard
 
-from enlace.errors import DataError, cause_of, fault_of
+from enlace.errors import DataError, fault_of
 
 _BLOCK = 1 << 18
 # Un bloque de zstd repetido son 3 bytes que dan 128 KiB: a 1 KiB de entrada, 43 MiB como mucho.
@@ -157,6 +157,9 @@ def _zstd_blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
+    """El error de un comprimido; lo que dice la biblioteca va en inglés y no ayuda a arreglarlo."""
+    changed = f"no es un {path.suffix.lower()}, o tiene bytes cambiados"
+    problem = "le falta el final" if isinstance(error, EOFError) else changed
     return DataError(
-        f"{path} está dañado o cortado ({cause_of(error)}); vuelve a copiarlo o a descargarlo"
+        f"{path} está dañado o cortado ({problem}); vuelve a copiarlo o a descargarlo"
     )

@@ -7,9 +7,6 @@ from typing import NamedTuple
 from enlace.data.documents import Rejection
 from enlace.data.formats import extensions, format_of, refusal
 from enlace.data.readers.encoding import open_text
-from enlace.errors import DataError
-
-_PARQUET_MARK = b"PAR1"
 
 
 class FormatCount(NamedTuple):
@@ -31,7 +28,11 @@ class Survey(NamedTuple):
 
 
 def survey_files(files: Mapping[str, Path]) -> Survey:
-    """Mira la extensión y el principio de cada fichero (nombre → ruta)."""
+    """Mira la extensión y el principio de cada fichero (nombre → ruta), que debe estar entero.
+
+    Raises:
+        DataError: uno está dañado (`enlace.data.readers.whole.check_whole` lo dice antes y mejor).
+    """
     formats: dict[str, FormatCount] = {}
     encodings: dict[str, int] = {}
     refused = []
@@ -56,16 +57,12 @@ def survey_files(files: Mapping[str, Path]) -> Survey:
 
 def _look(path: Path, kind: str) -> str | Rejection:
     """La codificación de un fichero que se podrá leer, o por qué no se podrá."""
-    try:
-        opened = open_text(path, "skip" if kind == "parquet" else "detect")
-        first = next(opened.blocks, b"")
-    except DataError as error:
-        return Rejection("damaged", "", str(error), 0)
     if kind == "parquet":
-        if not first.startswith(_PARQUET_MARK):
-            return Rejection("damaged", "", "no es un parquet", 0)
-    elif opened.encoding is None:
+        return "utf-8"
+    opened = open_text(path, "detect")
+    first = next(opened.blocks, b"")
+    if opened.encoding is None:
         return Rejection("bad_bytes", "", opened.problem, 0)
-    elif not first.strip():
+    if not first.strip():
         return Rejection("empty", "", "está vacío o empieza con un mebibyte en blanco", 0)
-    return opened.encoding or "utf-8"
+    return opened.encoding

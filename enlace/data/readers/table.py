@@ -58,6 +58,16 @@ def every_row(path: Path) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
+def check_table(path: Path) -> None:
+    """Abre un parquet y lee su final, donde está su índice.
+
+    Raises:
+        DataError: no es un parquet, o está cortado.
+    """
+    with _opened(path):
+        pass
+
+
 def _columns(path: Path, names: list[str], data: DataConfig) -> list[str]:
     present = set(names)
     if data.format == "chat":
@@ -111,9 +121,10 @@ def _opened(path: Path) -> Iterator[Any]:
         with _seekable(path) as stream:
             yield parquet.ParquetFile(stream, buffer_size=_BUFFER, pre_buffer=False)
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} no es un parquet entero ({cause_of(error)}); vuelve a descargarlo"
-        ) from error
+        # Sin número es pyarrow quien habla, en inglés y de tamaños que no ayudan a arreglarlo.
+        fault = isinstance(error, OSError) and error.errno is not None
+        reason = f" ({cause_of(error)})" if fault else ""
+        raise DataError(f"{path} no es un parquet entero{reason}; vuelve a descargarlo") from error
 
 
 @contextmanager
