@@ -218,15 +218,19 @@ def stop(
     """Para el entrenamiento en marcha después de guardar."""
     from enlace.workspace.control import pause, running
     from enlace.workspace.control import stop as stop_training
-    from enlace.workspace.dvclock import dvc_above, wait_until_gone
+    from enlace.workspace.dvclock import dvc_above, dvc_processes, wait_until_gone
 
     root = enter_project()
     summary = running(run or None, root)
     if summary is None or summary.holder is None:
+        busy = dvc_processes(root)
         print(
-            f"el run {run} no se está entrenando"
-            if run
-            else "no hay ningún entrenamiento en marcha"
+            (
+                f"el run {run} no se está entrenando"
+                if run
+                else "no hay ningún entrenamiento en marcha"
+            )
+            + (f"; DVC (proceso {busy[0]}) va por otra etapa: córtala con Ctrl-C" if busy else "")
         )
         return
     print(

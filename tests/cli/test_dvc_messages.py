@@ -145,3 +145,23 @@ def test_se_espera_al_dvc_que_lanzo_el_entrenamiento(tmp_path: Path) -> None:
         launcher.wait()
         stdin.close()
         stdout.close()
+
+
+def test_stop_dice_que_dvc_va_por_otra_etapa(project: Project) -> None:
+    busy = subprocess.Popen(
+        ["dvc", "-c", "print(flush=True); input()"],
+        executable=sys.executable,
+        cwd=project.root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert busy.stdout is not None
+    busy.stdout.readline()
+    try:
+        assert project.ok("stop") == (
+            f"no hay ningún entrenamiento en marcha; DVC (proceso {busy.pid}) va por otra etapa: "
+            "córtala con Ctrl-C\n"
+        )
+    finally:
+        busy.communicate(b"\n")
+    assert project.ok("stop") == "no hay ningún entrenamiento en marcha\n"

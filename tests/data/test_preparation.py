@@ -159,7 +159,7 @@ _FOREIGN = "The old woman looked at the river and said nothing about the rain th
 @pytest.mark.parametrize(
     ("files", "changes", "message"),
     [
-        ({"a.txt": "", "b.txt": " \n"}, {}, r"no queda ningún documento.*empty 2.*no hay texto"),
+        ({"a.txt": "", "b.txt": " \n"}, {}, r"no queda ningún documento.*empty 2.*ficheros sin texto"),
         ({"a.txt": "poco", "b.txt": "nada"}, {}, r"length 2.*data\.rules\.length"),
         ({"a.txt": b"\xff\xfe\xfa" * 9}, {"data__on_bad_bytes": "skip"}, r"bad_bytes 1.*UTF-8"),
         (

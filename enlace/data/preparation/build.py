@@ -168,13 +168,13 @@ def _check_something(tallies: Tallies, source_dir: Path) -> None:
     reasons = ", ".join(f"{rule} {count}" for rule, count in sorted(dropped.items()))
     most = max(dropped, key=lambda rule: dropped[rule], default="")
     remedies = {
-        "language": "todo está en lenguas que no son las de data.rules.language.keep",
-        "length": "todo es demasiado corto o demasiado largo para data.rules.length",
-        "personal_data": "todo lleva datos personales y data.rules.personal_data.action es drop",
-        "contamination": "todo contiene textos de evaluación (data.contamination)",
-        "bad_bytes": "nada se puede leer como texto; conviértelo a UTF-8",
-        "unknown_format": "ningún fichero es de un formato que se lea",
-        "empty": "no hay texto dentro",
+        "language": "sobre todo, texto en lenguas que no son las de data.rules.language.keep",
+        "length": "sobre todo, texto demasiado corto o demasiado largo para data.rules.length",
+        "personal_data": "sobre todo, texto con datos personales, y data.rules.personal_data.action es drop",
+        "contamination": "sobre todo, textos de evaluación (data.contamination)",
+        "bad_bytes": "sobre todo, lo que no se puede leer como texto; conviértelo a UTF-8",
+        "unknown_format": "sobre todo, ficheros de un formato que no se lee",
+        "empty": "sobre todo, ficheros sin texto",
     }
     remedy = remedies.get(most, "revisa data.include y data.rules")
     raise DataError(
