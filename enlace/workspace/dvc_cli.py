@@ -2,7 +2,8 @@
 
 DVC escribe en inglés y no sabe qué orden de aquí lo arregla. Este programa es DVC entero, en el
 mismo proceso y con sus códigos de salida; solo mira lo que DVC apunta como error. Al acabar bien,
-`runs/<run_name>` señala el run de `params.yaml` aunque DVC lo haya sacado de su caché sin entrenar.
+`runs/<run_name>` señala el run de `params.yaml` aunque DVC lo haya sacado de su caché sin entrenar,
+o haya entrenado otro aparte.
 """
 
 import logging
@@ -125,7 +126,7 @@ def main() -> None:
         with user_errors():
             raise EnlaceError(_NOTHING[sys.argv[1]])
     code = dvc_main(sys.argv[1:])
-    if code == 0 and sys.argv[1:2] == ["repro"]:
+    if code == 0 and sys.argv[1:2] in (["repro"], ["exp"]):
         point_to_current(Path())
     sys.exit(code)
 

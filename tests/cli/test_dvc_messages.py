@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from enlace.config.load import resolve
+from enlace.workspace import dvc_cli
 from enlace.workspace.dvc_cli import explain, point_to_current
 from enlace.workspace.dvclock import dvc_above, dvc_processes, wait_until_gone
 
@@ -92,6 +93,27 @@ def test_el_enlace_vuelve_al_run_de_params(project: Project) -> None:
     (runs / "demo").symlink_to(f"demo-{'b' * 16}")
     point_to_current(project.root)
     assert (runs / "demo").readlink() == Path(f"demo-{'a' * 16}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "moves"),
+    [
+        (["repro", "pretrain"], 0, True),
+        (["exp", "run", "--temp"], 0, True),
+        (["exp", "run", "--temp"], 1, False),
+        (["status"], 0, False),
+    ],
+)
+def test_el_enlace_vuelve_al_acabar_bien_un_run_o_un_experimento(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, moves: bool
+) -> None:
+    moved: list[Path] = []
+    monkeypatch.setattr("dvc.cli.main", lambda _: code)
+    monkeypatch.setattr(dvc_cli, "point_to_current", moved.append)
+    monkeypatch.setattr("sys.argv", ["dvc", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        dvc_cli.main()
+    assert (ended.value.code, moved) == (code, [Path()] * moves)
 
 
 def test_sin_run_de_esa_receta_el_enlace_no_se_toca(project: Project) -> None:
